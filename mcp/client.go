@@ -1,0 +1,198 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// MaxPages and MaxTools bound a catalogue. More is refused rather than cut: half a catalogue would look like a
+	// catalogue from which tools had vanished.
+	MaxPages = 50
+	MaxTools = 500
+
+	// SessionDeletion is what the deletion of a session may take, beside the operation that is over by then.
+	SessionDeletion = 2 * time.Second
+
+	// maxDeletions bounds how many deletions are under way at once. A session past that is left to expire: a wedged
+	// server must not collect goroutines here.
+	maxDeletions = 256
+)
+
+// Client carries out operations. It is a singleton without state about servers or operations: what was agreed with a
+// server lives as long as the operation. Safe for concurrent use.
+//
+// Every method opens the operation's deadline, and its error, when there is one, is a [*Failure]. A context carries values;
+// cancelling it does not stop an operation, which its budget bounds.
+type Client struct {
+	transport *Transport
+	clock     Clock
+	version   string
+
+	deletions sync.WaitGroup
+	slots     chan struct{}
+}
+
+// NewClient sends through transport and measures budgets by clock. Servers are told that legwork of this version calls.
+func NewClient(transport *Transport, clock Clock, version string) *Client {
+	return &Client{transport: transport, clock: clock, version: version, slots: make(chan struct{}, maxDeletions)}
+}
+
+// Close waits until the sessions of finished operations are deleted, which is bounded by SessionDeletion. No operation
+// may be running or begin.
+func (c *Client) Close() { c.deletions.Wait() }
+
+// ToolCall is what a tool is called with.
+type ToolCall struct {
+	Name      string          // as the server advertises it
+	Arguments json.RawMessage // a JSON object; sent as it is written
+}
+
+// ServerInfo is what a server says of itself. It is for display: nothing of it is trusted.
+type ServerInfo struct {
+	Name         string          `json:"name"`
+	Version      string          `json:"version"`
+	Revision     string          `json:"revision"`
+	Capabilities json.RawMessage `json:"capabilities"`
+}
+
+// CallTool calls one tool. A result that says the tool failed comes back beside a failure of kind tool_error.
+func (c *Client) CallTool(ctx context.Context, server Server, call ToolCall, budget Budget) (ToolResult, Spent, error) {
+	var result ToolResult
+	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
+		if err := call.validate(); err != nil {
+			return InvalidRequest(server.Identifier, fmt.Sprintf("Invalid request for %s: %s; nothing was sent.", named(server.Identifier), err))
+		}
+		if failure := o.handshake(); failure != nil {
+			return failure
+		}
+		raw, failure := o.request(methodCallTool, map[string]any{"name": call.Name, "arguments": call.Arguments})
+		if failure != nil {
+			return failure
+		}
+		var err error
+		if result, err = parseToolResult(raw); err != nil {
+			return o.reread(methodCallTool, "%s", err)
+		}
+		if result.IsError {
+			o.relabel(KindToolError)
+			said := "it did not say why"
+			if result.Text != "" {
+				said = "it said " + quote(result.Text)
+			}
+			return exchange{server: server.Identifier, method: methodCallTool}.failure(KindToolError, AskedYes, nil,
+				"Tool error: tool %s of %s failed; %s.", quote(call.Name), named(server.Identifier), said)
+		}
+		return nil
+	})
+	return result, spent, err
+}
+
+// ListTools walks the catalogue, all pages on one budget. Tools that cannot be taken are left out and named in Skipped.
+func (c *Client) ListTools(ctx context.Context, server Server, budget Budget) (Catalogue, Spent, error) {
+	var catalogue Catalogue
+	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
+		if failure := o.handshake(); failure != nil {
+			return failure
+		}
+		var failure *Failure
+		catalogue, failure = o.walk()
+		return failure
+	})
+	if err != nil {
+		return Catalogue{}, spent, err
+	}
+	return catalogue, spent, nil
+}
+
+func (o *operation) walk() (Catalogue, *Failure) {
+	var gathered gatherer
+	cursor, seen := "", map[string]bool{}
+	for page := 1; ; page++ {
+		if page > MaxPages {
+			return Catalogue{}, o.reread(methodListTools, "the catalogue has more than %d pages; it was refused rather than cut", MaxPages)
+		}
+		params := map[string]string{}
+		if cursor != "" {
+			params["cursor"] = cursor
+		}
+		raw, failure := o.request(methodListTools, params)
+		if failure != nil {
+			return Catalogue{}, failure
+		}
+		next, err := gathered.page(raw)
+		if err != nil {
+			return Catalogue{}, o.reread(methodListTools, "%s", err)
+		}
+		// Servers of the handshake's revisions send an empty cursor for "no more".
+		if next == "" {
+			return gathered.catalogue, nil
+		}
+		if seen[next] {
+			return Catalogue{}, o.reread(methodListTools, "page %d points back to a page that was read already, so the catalogue has no end", page)
+		}
+		seen[next], cursor = true, next
+	}
+}
+
+// Ping opens a session and asks the server whether it is there.
+func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (ServerInfo, Spent, error) {
+	var info ServerInfo
+	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
+		if failure := o.handshake(); failure != nil {
+			return failure
+		}
+		info = o.info
+		_, failure := o.request(methodPing, nil)
+		return failure
+	})
+	return info, spent, err
+}
+
+// operate opens the deadline, carries out one conversation and sees to its session afterwards.
+func (c *Client) operate(ctx context.Context, server Server, budget Budget, converse func(*operation) *Failure) (Spent, error) {
+	o := &operation{client: c, ctx: ctx, server: server, deadline: OpenDeadline(c.clock, budget)}
+	if err := server.Validate(); err != nil {
+		return o.spent(), InvalidRequest(server.Identifier, fmt.Sprintf(
+			"Invalid request: the configuration of %s is unusable, so nothing was sent: %s.", named(server.Identifier), err))
+	}
+	var failure *Failure
+	if o.secret, failure = server.resolve(); failure != nil {
+		return o.spent(), failure
+	}
+	failure = converse(o)
+	spent := o.spent()
+	if o.session != "" {
+		c.deleteSession(ctx, outgoing{server: server, secret: o.secret, session: o.session, revision: o.info.Revision})
+	}
+	if failure != nil {
+		return spent, failure
+	}
+	return spent, nil
+}
+
+// deleteSession tells the server that the session is over, so that it does not keep it for ever. It happens beside the
+// path, is no leg of the operation, and its answer is of no interest.
+func (c *Client) deleteSession(ctx context.Context, out outgoing) {
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		return
+	}
+	c.deletions.Go(func() {
+		defer func() { <-c.slots }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), SessionDeletion)
+		defer cancel()
+		req, err := c.transport.build(ctx, http.MethodDelete, out, nil, new(progress))
+		if err != nil {
+			return
+		}
+		if resp, err := c.transport.http.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+	})
+}

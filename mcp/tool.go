@@ -1,0 +1,243 @@
+package mcp
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ToolResult is what a tool brought.
+type ToolResult struct {
+	// Text is the text blocks, joined by line breaks. Where blocks of other types were dropped it begins with a line
+	// that says so.
+	Text string `json:"text"`
+	// Structured is the structured content, as the server wrote it; nil when there is none.
+	Structured json.RawMessage `json:"structured"`
+	// IsError is the server's word that the tool failed.
+	IsError bool `json:"is_error"`
+	// Dropped counts the blocks that are not text, by the protocol's own type names.
+	Dropped map[string]int `json:"dropped"`
+}
+
+// Tool is one tool as a server advertises it. InputSchema is kept byte for byte.
+type Tool struct {
+	Name        string
+	Title       string
+	Description string
+	InputSchema json.RawMessage
+	Annotations json.RawMessage // for display; nothing is decided by it. nil when absent
+}
+
+// SkippedTool is one entry of a catalogue that could not be taken, and why.
+type SkippedTool struct {
+	Name   string // empty when it had none
+	Reason string
+}
+
+// Catalogue is what a server advertises.
+type Catalogue struct {
+	Tools   []Tool
+	Skipped []SkippedTool
+}
+
+// maxToolName is more than the protocol recommends and less than would trouble a row.
+const maxToolName = 256
+
+// ValidToolName says what is wrong with a tool's name, or nothing. Any printable name is sent as it is.
+func ValidToolName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the tool's name is missing")
+	case utf8.RuneCountInString(name) > maxToolName:
+		return fmt.Errorf("the tool's name is longer than %d characters", maxToolName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("the tool's name %s holds control characters or is not UTF-8", quote(name))
+	}
+	return nil
+}
+
+func (c ToolCall) validate() error {
+	if err := ValidToolName(c.Name); err != nil {
+		return err
+	}
+	if arguments := bytes.TrimSpace(c.Arguments); len(arguments) == 0 || arguments[0] != '{' || !json.Valid(arguments) {
+		return errors.New("the arguments must be a JSON object")
+	}
+	return nil
+}
+
+// parseToolResult reads the result of tools/call. The error is worded to go on "…, but".
+func parseToolResult(raw json.RawMessage) (ToolResult, error) {
+	var in struct {
+		Content           []json.RawMessage `json:"content"`
+		StructuredContent json.RawMessage   `json:"structuredContent"`
+		IsError           bool              `json:"isError"`
+	}
+	if raw[0] != '{' || json.Unmarshal(raw, &in) != nil {
+		return ToolResult{}, malformedf("the result is not a tool's result; it begins with %s", excerpt(raw))
+	}
+	result := ToolResult{IsError: in.IsError}
+	if present(in.StructuredContent) {
+		result.Structured = in.StructuredContent
+	}
+	var texts []string
+	for _, block := range in.Content {
+		var content struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		}
+		if json.Unmarshal(block, &content) != nil {
+			content.Type = "unknown"
+		}
+		if content.Type == "text" {
+			texts = append(texts, content.Text)
+			continue
+		}
+		if result.Dropped == nil {
+			result.Dropped = map[string]int{}
+		}
+		result.Dropped[droppedType(content.Type, result.Dropped)]++
+	}
+	if note := result.note(); note != "" {
+		texts = slices.Insert(texts, 0, note)
+	}
+	result.Text = strings.Join(texts, "\n")
+	return result, nil
+}
+
+// droppedType is the name a dropped block is counted under. A server that makes up a type for each block is counted
+// under one.
+func droppedType(name string, counted map[string]int) string {
+	name = strings.Trim(quote(name), `"`)
+	if name == "" {
+		return "unknown"
+	}
+	if _, ok := counted[name]; !ok && len(counted) >= 8 {
+		return "other"
+	}
+	return name
+}
+
+// note says what was dropped, for whoever reads the text alone.
+func (r ToolResult) note() string {
+	if len(r.Dropped) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r.Dropped)) {
+		parts = append(parts, fmt.Sprintf("%d %s", r.Dropped[name], name))
+	}
+	return "[dropped, because only text is kept: " + strings.Join(parts, ", ") + "]"
+}
+
+// gatherer puts a catalogue together page by page.
+type gatherer struct {
+	catalogue Catalogue
+	entries   int
+	names     map[string]bool
+}
+
+// page takes one result of tools/list and gives the cursor of the next. The error is worded to go on "…, but".
+func (g *gatherer) page(raw json.RawMessage) (next string, err error) {
+	var in struct {
+		Tools      *[]json.RawMessage `json:"tools"`
+		NextCursor *string            `json:"nextCursor"`
+	}
+	if json.Unmarshal(raw, &in) != nil || in.Tools == nil {
+		return "", malformedf("the result is not a list of tools; it begins with %s", excerpt(raw))
+	}
+	if g.entries += len(*in.Tools); g.entries > MaxTools {
+		return "", malformedf("the catalogue has more than %d tools; it was refused rather than cut", MaxTools)
+	}
+	for _, entry := range *in.Tools {
+		g.take(entry)
+	}
+	if in.NextCursor != nil {
+		next = *in.NextCursor
+	}
+	return next, nil
+}
+
+// take takes one entry, or notes why it cannot be. One bad tool costs that tool alone.
+func (g *gatherer) take(entry json.RawMessage) {
+	var in struct {
+		Name        json.RawMessage `json:"name"`
+		Title       json.RawMessage `json:"title"`
+		Description json.RawMessage `json:"description"`
+		InputSchema json.RawMessage `json:"inputSchema"`
+		Annotations json.RawMessage `json:"annotations"`
+	}
+	skip := func(name, reason string) {
+		g.catalogue.Skipped = append(g.catalogue.Skipped, SkippedTool{Name: name, Reason: reason})
+	}
+	if entry[0] != '{' || json.Unmarshal(entry, &in) != nil {
+		skip("", "the entry is not an object; it begins with "+excerpt(entry))
+		return
+	}
+	var name string
+	if !present(in.Name) || json.Unmarshal(in.Name, &name) != nil {
+		skip("", "the entry has no name; it begins with "+excerpt(entry))
+		return
+	}
+	if err := ValidToolName(name); err != nil {
+		skip(strings.Trim(quote(name), `"`), err.Error())
+		return
+	}
+	if g.names[name] {
+		skip(name, "the name was advertised more than once; the first is kept")
+		return
+	}
+	schema := in.InputSchema
+	if !present(schema) {
+		schema = json.RawMessage(`{"type":"object"}`) // "takes anything" is what leaving it out means
+	} else if schema[0] != '{' {
+		skip(name, "the input schema is not an object; it begins with "+excerpt(schema))
+		return
+	}
+	if g.names == nil {
+		g.names = map[string]bool{}
+	}
+	g.names[name] = true
+	tool := Tool{Name: name, Title: text(in.Title), Description: text(in.Description), InputSchema: schema}
+	if present(in.Annotations) {
+		tool.Annotations = in.Annotations
+	}
+	g.catalogue.Tools = append(g.catalogue.Tools, tool)
+}
+
+// text is a JSON string's text; anything else is no text.
+func text(raw json.RawMessage) string {
+	var s string
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+const maxLocalName = 64
+
+// LocalToolName is the name that a tool goes by in this installation: mcp_<identifier>_<remote name>, of at most 64
+// characters of a-z, A-Z, 0-9, _ and -, which is what model APIs take. A remote name that does not fit has its other
+// characters replaced and ends in a short hash of the original; hashed asks for the hash in any case, for a name that
+// another server's tool has taken.
+func LocalToolName(identifier, remote string, hashed bool) string {
+	fits := strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '-') {
+			return r
+		}
+		return '_'
+	}, remote)
+	name := "mcp_" + identifier + "_" + fits
+	if !hashed && fits == remote && len(name) <= maxLocalName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(identifier + "\x00" + remote))
+	suffix := "_" + hex.EncodeToString(sum[:4])
+	return name[:min(len(name), maxLocalName-len(suffix))] + suffix
+}

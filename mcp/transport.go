@@ -1,0 +1,455 @@
+package mcp
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Transport sends legs. It is a singleton: what it needs to know about an operation or a server comes with each call.
+// Safe for concurrent use.
+type Transport struct {
+	http  http.RoundTripper
+	clock Clock
+}
+
+// NewTransport sends legs through rt, which is [NewHTTPTransport]'s outside tests. rt must not follow redirects and must
+// set no time limit of its own on a request.
+func NewTransport(rt http.RoundTripper, clock Clock) *Transport {
+	return &Transport{http: rt, clock: clock}
+}
+
+// outgoing is one leg as the operation wants it sent.
+type outgoing struct {
+	server   Server
+	secret   secret
+	message  message
+	session  string // Mcp-Session-Id, once the server gave one
+	revision string // MCP-Protocol-Version, once agreed on
+	spent    []Leg  // the legs before this one, for the sentence of a spent budget
+}
+
+func (o outgoing) exchange() exchange {
+	return exchange{server: o.server.Identifier, method: o.message.Method}
+}
+
+// incomingReply is what a leg brought.
+type incomingReply struct {
+	answer
+	session string
+}
+
+// send sends one leg, bounded as a whole by what the deadline grants: connecting, TLS, headers and the last byte of the
+// body. The leg is nil when it was not sent. Cancelling ctx does not stop it.
+func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (incomingReply, *Leg, *Failure) {
+	grant, ok := deadline.Grant()
+	if !ok {
+		return incomingReply{}, nil, out.exchange().budgetSpent(deadline.budget, out.spent)
+	}
+
+	body, err := out.message.encode()
+	if err != nil {
+		return incomingReply{}, nil, InvalidRequest(out.server.Identifier, "Invalid request: the arguments are not JSON.")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grant)
+	defer cancel()
+	var progress progress
+	req, err := t.build(ctx, http.MethodPost, out, body, &progress)
+	if err != nil {
+		return incomingReply{}, nil, InvalidRequest(out.server.Identifier, fmt.Sprintf(
+			"Invalid request: the URL of %s is unusable, so nothing was sent. Correct it with \"legwork server set\".", named(out.server.Identifier)))
+	}
+
+	started := t.clock.Now()
+	reply, status, failure := t.exchange(ctx, req, out, &progress, grant, deadline)
+	leg := &Leg{Method: out.message.Method, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: status}
+	if failure != nil {
+		leg.Outcome = string(failure.Kind)
+	}
+	return reply, leg, failure
+}
+
+// build makes the request. The credential goes onto it when a connection stands, which is after the gate approved of the
+// address, and before the first byte is written.
+func (t *Transport) build(ctx context.Context, method string, out outgoing, body []byte, p *progress) (*http.Request, error) {
+	if end, ok := ctx.Deadline(); ok {
+		ctx = context.WithValue(ctx, grantEnd{}, end)
+	}
+	header := http.Header{}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { p.reach(connecting) },
+		GotConn: func(httptrace.GotConnInfo) {
+			if out.secret.header != "" {
+				header.Set(out.secret.header, out.secret.value())
+			}
+			p.reach(connected)
+		},
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				p.reach(written)
+			}
+		},
+		GotFirstResponseByte: func() { p.reach(firstByte) },
+	})
+	req, err := http.NewRequestWithContext(ctx, method, out.server.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body == nil {
+		req.Body, req.ContentLength = nil, 0
+	}
+	req.Header = header
+	if body != nil {
+		header.Set("Content-Type", "application/json")
+		header.Set("Accept", "application/json, text/event-stream")
+	}
+	header.Set("User-Agent", "legwork")
+	if out.session != "" {
+		header.Set("Mcp-Session-Id", out.session)
+	}
+	if out.revision != "" {
+		header.Set("Mcp-Protocol-Version", out.revision)
+	}
+	return req, nil
+}
+
+// exchange is one request and its answer. It returns the HTTP status, 0 when none came.
+func (t *Transport) exchange(ctx context.Context, req *http.Request, out outgoing, p *progress, grant time.Duration, deadline Deadline) (incomingReply, int, *Failure) {
+	started := t.clock.Now()
+	resp, err := t.http.RoundTrip(req)
+	if err != nil {
+		return incomingReply{}, 0, t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
+	}
+	defer resp.Body.Close()
+	p.reach(headers)
+
+	body := &bounded{body: resp.Body}
+	reply, failure, err := readReply(resp, body, out)
+	p.bytes(body.read)
+	if err != nil {
+		failure = t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
+	}
+	return reply, resp.StatusCode, failure
+}
+
+// readReply makes of a response what it means. An error is one of reading, which only the caller can judge.
+func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply, *Failure, error) {
+	ex := out.exchange()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return incomingReply{}, refusal(resp, body, out), nil
+	}
+	reply := incomingReply{session: resp.Header.Get("Mcp-Session-Id")}
+	if !visible(reply.session) {
+		return incomingReply{}, ex.malformed("the session id it gave is not visible ASCII"), nil
+	}
+	if out.message.ID == 0 {
+		// Whatever came with the receipt of a notification is of no interest; a short body is read so that the
+		// connection can be used again.
+		if resp.ContentLength > 0 && resp.ContentLength <= 4<<10 {
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				return incomingReply{}, nil, err
+			}
+		}
+		return reply, nil, nil
+	}
+	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {
+		return incomingReply{}, ex.malformed("with HTTP %d, which gives no answer to a request", resp.StatusCode), nil
+	}
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return incomingReply{}, ex.malformed("the body is encoded as %s, which was not asked for", quote(encoding)), nil
+	}
+
+	var err error
+	declared := resp.Header.Get("Content-Type")
+	media, _, _ := mime.ParseMediaType(declared)
+	switch {
+	case media == "application/json":
+		reply.answer, err = readJSON(body, out.message.ID)
+	case media == "text/event-stream":
+		reply.answer, err = readStream(body, out.message.ID)
+		if err == nil {
+			letEnd(resp.Body)
+		}
+	default:
+		what := "no content type"
+		if declared != "" {
+			what = "content type " + quote(declared)
+		}
+		return incomingReply{}, ex.failure(KindUnsupportedContentType, AskedYes, nil,
+			"Unsupported content type: %s answered %s with %s, which is neither JSON nor an event stream. Its URL may lead to something other than an MCP endpoint.",
+			named(ex.server), ex.method, what), nil
+	}
+	var bad errMalformed
+	switch {
+	case errors.As(err, &bad):
+		return incomingReply{}, ex.malformed("%s", bad.what), nil
+	case err != nil:
+		return incomingReply{}, nil, err
+	case reply.err != nil:
+		return incomingReply{}, rpcRefusal(ex, resp.StatusCode, reply.err), nil
+	}
+	return reply, nil, nil
+}
+
+// letEnd gives an event stream that has brought its answer a moment to end, so that its connection can be used again by
+// the next leg. A stream that stays open costs that connection and nothing else.
+func letEnd(stream io.ReadCloser) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.CopyN(io.Discard, stream, 1<<10)
+	}()
+	moment := time.NewTimer(2 * time.Millisecond)
+	defer moment.Stop()
+	select {
+	case <-ended:
+	case <-moment.C:
+		stream.Close() // ends the read
+		<-ended
+	}
+}
+
+// visible reports whether a session id is what the protocol allows: visible ASCII. Anything else could not be sent back.
+func visible(id string) bool {
+	for i := range len(id) {
+		if id[i] < 0x21 || id[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+// refusal is the failure for a status outside 2xx. A server that explains itself in JSON-RPC is quoted, unless the status
+// itself tells the operator what to do.
+func refusal(resp *http.Response, body io.Reader, out outgoing) *Failure {
+	ex := out.exchange()
+	status := resp.StatusCode
+	say := ""
+	switch {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		say = fmt.Sprintf("the credential %s was not accepted", quote(out.server.Credential.Reference))
+		if out.secret.header == "" {
+			say = "it wants a credential and none is configured"
+		}
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+		say = "it is busy and did not say for how long"
+		if after := resp.Header.Get("Retry-After"); after != "" {
+			say = "it is busy and asks not to be called again before Retry-After " + quote(after)
+		}
+	case status >= 300 && status < 400:
+		say = "redirects are never followed"
+		if to := resp.Header.Get("Location"); to != "" {
+			say = "it redirects to " + quote(withoutQuery(to)) + ", and redirects are never followed: if that is its address now, correct its URL"
+		}
+	default:
+		data, _ := io.ReadAll(io.LimitReader(body, maxErrorBody))
+		if rpc := errorObject(data); rpc != nil {
+			return rpcRefusal(ex, status, rpc)
+		}
+		say = "the status says that it did not do what was asked"
+		if len(bytes.TrimSpace(data)) > 0 {
+			say = "it said " + excerpt(data)
+		}
+	}
+	return ex.failure(KindHTTPStatus, AskedYes, nil, "HTTP %d: %s answered %s with status %d; %s.", status, named(ex.server), ex.method, status, say)
+}
+
+// errorObject finds a JSON-RPC error in a body, whatever its id: servers answer what they could not read with ids of
+// their own. It is nil where there is none.
+func errorObject(data []byte) *rpcError {
+	var in incoming
+	data = bytes.TrimPrefix(bytes.TrimSpace(data), byteOrderMark)
+	var object struct {
+		Code json.RawMessage `json:"code"`
+	}
+	if json.Unmarshal(data, &in) != nil || !present(in.Error) || json.Unmarshal(in.Error, &object) != nil || object.Code == nil {
+		return nil
+	}
+	return parseError(in.Error)
+}
+
+func rpcRefusal(ex exchange, status int, rpc *rpcError) *Failure {
+	with := ""
+	if status != http.StatusOK {
+		with = fmt.Sprintf(" and HTTP %d", status)
+	}
+	return ex.failure(KindRPCError, AskedYes, nil, "JSON-RPC error: %s refused %s with code %s%s; it said %s.",
+		named(ex.server), ex.method, strings.Trim(quote(rpc.code), `"`), with, quote(rpc.message))
+}
+
+// withoutQuery drops what may be secret from an address that a server pointed to.
+func withoutQuery(location string) string {
+	u, err := url.Parse(location)
+	if err != nil {
+		return "an address that cannot be parsed"
+	}
+	u.RawQuery, u.Fragment, u.User = "", "", nil
+	return u.String()
+}
+
+// broken judges an error of connecting, sending or reading by how far the leg had come.
+func (t *Transport) broken(ctx context.Context, ex exchange, err error, p *progress, grant time.Duration, deadline Deadline, after time.Duration) *Failure {
+	var refused *refusedAddress
+	if errors.As(err, &refused) {
+		return ex.refusedHost(refused)
+	}
+	phase, arrived := p.state()
+	ended := ctx.Err() != nil
+	switch {
+	case phase < connected && ended:
+		return ex.unreachable(err, "connecting took "+whole(grant, deadline.budget))
+	case phase < connected:
+		return ex.unreachable(err, whyUnreachable(err))
+	case ended:
+		return ex.noAnswer(grant, deadline.budget, arrived)
+	case errors.Is(err, errTooLarge):
+		return ex.failure(KindResponseTooLarge, AskedYes, err, "Response too large: %s answered %s with more than the limit of %d MiB; the rest was not read.",
+			named(ex.server), ex.method, MaxBody>>20)
+	case isCorrupt(err):
+		return ex.malformed("the compressed body is corrupt").because(err)
+	case phase >= firstByte && !isBroken(err):
+		return ex.malformed("what came is not HTTP as it should be (%s)", quote(err.Error())).because(err)
+	}
+	return ex.connectionLost(err, after, whyLost(err), arrived)
+}
+
+// because adds the cause.
+func (f *Failure) because(err error) *Failure {
+	f.Err = err
+	return f
+}
+
+func (e exchange) refusedHost(refused *refusedAddress) *Failure {
+	leads := "is an address"
+	if refused.host != refused.address {
+		leads = "leads to " + refused.address + ", an address"
+	}
+	return e.failure(KindRefusedHost, AskedNo, refused,
+		"Refused host: %s of %s %s that is not on the public internet, so nothing was sent. If it is meant, add %s to LEGWORK_ALLOWED_HOSTS, or set LEGWORK_ALLOW_PRIVATE_NETWORKS=true for all private networks.",
+		quote(refused.host), named(e.server), leads, refused.host)
+}
+
+func isCorrupt(err error) bool {
+	var corrupt flate.CorruptInputError
+	return errors.As(err, &corrupt) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum)
+}
+
+// isBroken reports whether the connection itself gave out, rather than what came over it being unreadable.
+func isBroken(err error) bool {
+	var op *net.OpError
+	var errno syscall.Errno
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &op) || errors.As(err, &errno) {
+		return true
+	}
+	// net/http keeps the types of these to itself.
+	return slices.ContainsFunc([]string{
+		"server closed idle connection", "stream error", "connection error", "GOAWAY", "client connection lost", "client connection force closed",
+	}, func(text string) bool { return strings.Contains(err.Error(), text) })
+}
+
+func whyLost(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNRESET):
+		return "it was reset"
+	case errors.Is(err, syscall.EPIPE):
+		return "it was closed while the request was written"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "server closed idle connection"):
+		return "it was closed"
+	}
+	return quote(err.Error())
+}
+
+// whyUnreachable puts the common causes in plain words and leaves the rest as they come.
+func whyUnreachable(err error) string {
+	var dns *net.DNSError
+	var op *net.OpError
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	at := ""
+	if errors.As(err, &op) && op.Addr != nil {
+		at = " at " + op.Addr.String()
+	}
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Sprintf("the name %s does not resolve", quote(dns.Name))
+	case errors.As(err, &dns):
+		return fmt.Sprintf("looking up the name %s failed (%s)", quote(dns.Name), quote(dns.Err))
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection was refused" + at
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "there is no route to it" + at
+	case errors.Is(err, syscall.ETIMEDOUT):
+		return "connecting timed out" + at
+	case errors.As(err, &certificate):
+		return "its TLS certificate was not accepted (" + quote(certificate.Err.Error()) + ")"
+	case errors.As(err, &record), strings.Contains(err.Error(), "HTTP response to HTTPS client"):
+		return "it does not speak TLS there; its URL may have to begin with http"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return "the connection was closed while it was being set up"
+	}
+	return quote(err.Error())
+}
+
+// The phases of a leg, in order.
+const (
+	connecting = iota // no connection yet, or none that passed the gate
+	connected         // a connection stands; from here on the server may have seen something
+	written           // the request is written
+	firstByte         // something came back
+	headers           // the headers are complete
+)
+
+// progress is how far a leg has come: what tells a dead host from a silent server. net/http calls its trace from
+// goroutines of its own.
+type progress struct {
+	mu    sync.Mutex
+	phase int
+	body  int64
+}
+
+func (p *progress) reach(phase int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// Only connecting leads back: when a kept connection turned out to be closed before anything was written on it,
+	// net/http begins again. A server that answers early is past written before the request is.
+	if phase == connecting || phase > p.phase {
+		p.phase = phase
+	}
+}
+
+func (p *progress) bytes(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.body = n
+}
+
+// state is the phase and, in words, what had arrived.
+func (p *progress) state() (phase int, arrived string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.phase < firstByte:
+		arrived = "nothing had arrived"
+	case p.phase < headers:
+		arrived = "part of the headers had arrived"
+	default:
+		arrived = fmt.Sprintf("the headers and %d bytes of the body had arrived", p.body)
+	}
+	return p.phase, arrived
+}

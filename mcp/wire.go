@@ -1,0 +1,207 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/tmaxmax/go-sse"
+)
+
+// The methods that legwork speaks.
+const (
+	methodInitialize  = "initialize"
+	methodInitialized = "notifications/initialized"
+	methodCallTool    = "tools/call"
+	methodListTools   = "tools/list"
+	methodPing        = "ping"
+)
+
+const (
+	// MaxBody is the most that one answer may be, after decompression.
+	MaxBody = 2 << 20
+
+	maxHeader    = 64 << 10 // of one response
+	maxErrorBody = 64 << 10 // what is read of a body that comes with a failing status
+)
+
+// message is one JSON-RPC message of ours. A notification has no id.
+type message struct {
+	JSONRPC string `json:"jsonrpc"`
+	ID      int64  `json:"id,omitempty"`
+	Method  string `json:"method"`
+	Params  any    `json:"params,omitempty"`
+}
+
+// encode keeps what a caller wrote as it was written: numbers are not reread and < is not escaped.
+func (m message) encode() ([]byte, error) {
+	m.JSONRPC = "2.0"
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(m); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// incoming is a JSON-RPC message of theirs, of whatever sort.
+type incoming struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+}
+
+// rpcError is a JSON-RPC error object, read tolerantly: servers send codes as strings and leave messages out.
+type rpcError struct {
+	code    string
+	message string
+}
+
+// answer is what a server said to a request: a result or an error.
+type answer struct {
+	result json.RawMessage
+	err    *rpcError
+}
+
+// errMalformed says what is wrong with an answer, in words that go on "…, but".
+type errMalformed struct{ what string }
+
+func (e errMalformed) Error() string { return e.what }
+
+func malformedf(format string, args ...any) error { return errMalformed{fmt.Sprintf(format, args...)} }
+
+var byteOrderMark = []byte("\ufeff")
+
+// parseAnswer reads the answer to the request with this id.
+func parseAnswer(body []byte, id int64) (answer, error) {
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, byteOrderMark))
+	if len(body) == 0 {
+		return answer{}, malformedf("the answer is empty")
+	}
+	if !json.Valid(body) {
+		return answer{}, malformedf("the answer is not JSON; it begins with %s", excerpt(body))
+	}
+	var in incoming
+	if body[0] != '{' || json.Unmarshal(body, &in) != nil {
+		return answer{}, malformedf("the answer is not a JSON-RPC message; it begins with %s", excerpt(body))
+	}
+	if in.Method != "" {
+		return answer{}, malformedf("what came is a request of its own (%s), not an answer", quote(in.Method))
+	}
+	return in.answer(id)
+}
+
+func (in incoming) answer(id int64) (answer, error) {
+	if present(in.Error) {
+		// An error about a request that the server could not read carries no id, or null.
+		if present(in.ID) && !sameID(in.ID, id) {
+			return answer{}, malformedf("the answer is an error for request %s, not for %d", excerpt(in.ID), id)
+		}
+		return answer{err: parseError(in.Error)}, nil
+	}
+	switch {
+	case !present(in.Result):
+		return answer{}, malformedf("the answer has neither a result nor an error")
+	case !present(in.ID):
+		return answer{}, malformedf("the answer has no id, so it cannot be told what it answers")
+	case !sameID(in.ID, id):
+		return answer{}, malformedf("the answer is for request %s, not for %d", excerpt(in.ID), id)
+	}
+	return answer{result: in.Result}, nil
+}
+
+func present(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
+
+// sameID takes 7 and "7" for the same: with one request a leg nothing can be mistaken, and some servers turn ids to strings.
+func sameID(raw json.RawMessage, id int64) bool {
+	want := strconv.FormatInt(id, 10)
+	return string(raw) == want || string(raw) == `"`+want+`"`
+}
+
+func parseError(raw json.RawMessage) *rpcError {
+	var object struct {
+		Code    json.RawMessage `json:"code"`
+		Message json.RawMessage `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	}
+	if json.Unmarshal(raw, &object) != nil {
+		return &rpcError{code: "none", message: plain(raw)}
+	}
+	e := &rpcError{code: "none", message: plain(object.Message)}
+	if present(object.Code) {
+		e.code = plain(object.Code)
+	}
+	if e.message == "" {
+		e.message = plain(object.Data)
+	}
+	return e
+}
+
+// plain is a JSON string's text, and any other value as it is written.
+func plain(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return string(raw)
+}
+
+// readJSON reads an answer that is one JSON body.
+func readJSON(body io.Reader, id int64) (answer, error) {
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return answer{}, err
+	}
+	return parseAnswer(data, id)
+}
+
+// readStream reads an answer from an event stream, and no further than it: servers and proxies may keep a stream open for
+// ever. Messages that are not the answer (progress, logging) are passed over.
+func readStream(body io.Reader, id int64) (answer, error) {
+	// A last event without its blank line is taken, as other clients take it.
+	closed := io.MultiReader(body, bytes.NewReader([]byte("\n\n")))
+	for event, err := range sse.Read(closed, &sse.ReadConfig{MaxEventSize: MaxBody + maxHeader}) {
+		if err != nil {
+			return answer{}, err
+		}
+		if event.Data == "" || (event.Type != "" && event.Type != "message") {
+			continue
+		}
+		data := []byte(event.Data)
+		var in incoming
+		if json.Unmarshal(data, &in) == nil && in.Method != "" {
+			continue
+		}
+		return parseAnswer(data, id)
+	}
+	return answer{}, malformedf("its event stream ended without an answer")
+}
+
+var errTooLarge = errors.New("body passes the limit")
+
+// bounded reads at most MaxBody bytes and counts them. What it counts is read after RoundTrip returned and is only used
+// by the goroutine that reads.
+type bounded struct {
+	body io.Reader
+	read int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.read > MaxBody {
+		return 0, errTooLarge
+	}
+	if most := MaxBody + 1 - b.read; int64(len(p)) > most {
+		p = p[:most]
+	}
+	n, err := b.body.Read(p)
+	b.read += int64(n)
+	if b.read > MaxBody {
+		return n, errTooLarge
+	}
+	return n, err
+}
