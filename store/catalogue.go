@@ -1,0 +1,470 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+)
+
+// kindToolSkipped marks an import_error row about one tool, in an import that went well otherwise.
+const kindToolSkipped = "tool_skipped"
+
+// ImportRequest asks for the right to import one server's catalogue.
+type ImportRequest struct {
+	Server string
+	Worker string         // who claims
+	Budget time.Duration  // the installation's, per operation
+	Job    *time.Duration // what the job's own deadline leaves; nil: it has none
+	Margin time.Duration  // what settling may take beyond the operation
+}
+
+// ImportClaim is the answer to [Store.ClaimImport].
+type ImportClaim struct {
+	Server         *Server    // nil: there is no such server
+	Claim          int64      // the number to settle with; 0: nothing was claimed
+	Busy           bool       // another import of the server runs
+	LeaseExpiresAt *time.Time // when that one, or this one, is over at the latest
+}
+
+// ClaimImport takes the server's import for this worker, so that two imports of one server never run at once. Nothing is
+// claimed when the server is unknown (Server is nil), when it is inert (see [Server.Inert]) or while another import runs
+// (Busy).
+func (s *Store) ClaimImport(ctx context.Context, request ImportRequest) (ImportClaim, error) {
+	for range claimRounds {
+		claim, err := s.claimImport(ctx, request)
+		if errors.Is(err, ErrNotFound) { // the guard let nothing through
+			claim, err = s.importUnclaimed(ctx, request.Server)
+		}
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		if err != nil {
+			return ImportClaim{}, fmt.Errorf("claim the import of server %q: %w", request.Server, err)
+		}
+		return claim, nil
+	}
+	return ImportClaim{}, fmt.Errorf("claim the import of server %q: its row changed %d times meanwhile",
+		request.Server, claimRounds)
+}
+
+func (s *Store) claimImport(ctx context.Context, request ImportRequest) (ImportClaim, error) {
+	rows, err := s.pool.Query(ctx, `
+		update mcp_server v
+		set import_claim = v.import_claim + 1, import_claimed_by = $2,
+			import_lease_expires_at = clock_timestamp() + $5::interval + greatest(interval '0', least($4::interval, coalesce(
+				make_interval(secs => v.operation_timeout_seconds), $3::interval)))
+		where v.identifier = $1 and v.enabled and v.data_class is not null
+			and (v.import_lease_expires_at is null or v.import_lease_expires_at <= clock_timestamp())
+		returning `+serverColumns+`, v.import_claim, v.import_lease_expires_at`,
+		cleanText(request.Server), cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job,
+		max(request.Margin, 0))
+	return one(rows, err, func(row pgx.CollectableRow) (ImportClaim, error) {
+		var claim ImportClaim
+		var server Server
+		err := row.Scan(append(server.columns(), &claim.Claim, &claim.LeaseExpiresAt)...)
+		claim.Server = &server
+		return claim, err
+	})
+}
+
+// importUnclaimed tells why an import could not be claimed; errAgain when a claim may well succeed by now.
+func (s *Store) importUnclaimed(ctx context.Context, server string) (ImportClaim, error) {
+	rows, err := s.pool.Query(ctx, `
+		select `+serverColumns+`, coalesce(v.import_lease_expires_at > clock_timestamp(), false), v.import_lease_expires_at
+		from mcp_server v
+		where v.identifier = $1`, cleanText(server))
+	claim, err := one(rows, err, func(row pgx.CollectableRow) (ImportClaim, error) {
+		var claim ImportClaim
+		var server Server
+		err := row.Scan(append(server.columns(), &claim.Busy, &claim.LeaseExpiresAt)...)
+		claim.Server = &server
+		return claim, err
+	})
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return ImportClaim{}, nil
+	case err != nil:
+		return ImportClaim{}, err
+	case claim.Server.Inert() != "":
+		return ImportClaim{Server: claim.Server}, nil
+	case claim.Busy:
+		return claim, nil
+	}
+	return ImportClaim{}, errAgain
+}
+
+// ImportedTool is a tool as the server advertised it.
+type ImportedTool struct {
+	Name        string // in this installation, in its plain form
+	HashedName  string // what a new tool takes when another row has the plain one
+	RemoteName  string // as sent on the wire
+	Title       string
+	Description string
+	InputSchema json.RawMessage
+	Annotations json.RawMessage
+}
+
+// SkippedTool is a tool that the server advertised and that cannot be imported.
+type SkippedTool struct {
+	Name   string
+	Reason string // a sentence
+}
+
+// ImportSpent is the account of an import, answered or not.
+type ImportSpent struct {
+	BudgetMS int64           // 0: no operation was begun
+	Legs     json.RawMessage // a JSON array; empty: no leg was sent
+	TaskID   string
+}
+
+// ImportReport counts what an import did. Imported, Changed, Unchanged and Revived add up to the live tools.
+type ImportReport struct {
+	Imported  int `json:"imported"` // new here
+	Changed   int `json:"changed"`
+	Unchanged int `json:"unchanged"`
+	Skipped   int `json:"skipped"`
+	Revived   int `json:"revived"`  // had vanished and returned
+	Orphaned  int `json:"orphaned"` // vanished in this import
+}
+
+// settleRounds bounds how often an import is settled anew because another server's import took a name meanwhile.
+const settleRounds = 5
+
+// SettleImport makes the catalogue what the server advertised, in one transaction. A row keeps its name and its operator's
+// settings, whatever the server says; a row that did not change is not written. A tool that vanished, or was skipped this
+// time, is marked orphaned; one that returns is revived. A tool that is listed twice, or finds both of its names taken, is
+// skipped. Each skipped tool leaves an import_error row.
+//
+// The error is [ErrClaimLost] when another import has begun since; then nothing is written. A claim settles once: settling
+// again with it, after a reply that was lost, changes nothing and reports the catalogue as unchanged.
+func (s *Store) SettleImport(ctx context.Context, server string, claim int64, tools []ImportedTool, skipped []SkippedTool,
+	spent ImportSpent) (ImportReport, error) {
+	server = cleanText(server)
+	tools, skipped = cleanCatalogue(tools, skipped)
+	var report ImportReport
+	var err error
+	for range settleRounds {
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			var err error
+			report, err = settleImport(ctx, tx, server, claim, tools, skipped, spent)
+			return err
+		})
+		// Names are unique over all servers: another import took one of ours (23505), or waited for us as we for it (40P01).
+		if state := sqlState(err); state != "23505" && state != "40P01" {
+			break
+		}
+	}
+	if errors.Is(err, ErrClaimLost) {
+		report, err = s.importSettledBefore(ctx, server, claim, len(skipped))
+	}
+	if err != nil {
+		return ImportReport{}, fmt.Errorf("settle the import of server %q: %w", server, err)
+	}
+	return report, nil
+}
+
+// importSettledBefore is the report of an import that this very claim settled before; [ErrClaimLost] when it did not.
+func (s *Store) importSettledBefore(ctx context.Context, server string, claim int64, skipped int) (ImportReport, error) {
+	report := ImportReport{Skipped: skipped}
+	err := s.pool.QueryRow(ctx, `
+		select tool_count
+		from mcp_server
+		where identifier = $1 and import_claim = $2 and $2 > 0 and import_lease_expires_at is null`,
+		cleanText(server), claim).Scan(&report.Unchanged)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ImportReport{}, ErrClaimLost
+	}
+	return report, err
+}
+
+// cleanCatalogue returns copies that can be stored, every remote name once.
+func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool, []SkippedTool) {
+	unique := make([]ImportedTool, 0, len(tools))
+	out := make([]SkippedTool, 0, len(skipped))
+	for _, tool := range skipped {
+		out = append(out, SkippedTool{Name: cleanText(tool.Name), Reason: cleanText(tool.Reason)})
+	}
+	seen := make(map[string]bool, len(tools))
+	for _, tool := range tools {
+		tool.RemoteName, tool.Title, tool.Description = cleanText(tool.RemoteName), cleanText(tool.Title), cleanText(tool.Description)
+		tool.InputSchema, tool.Annotations = cleanJSON(tool.InputSchema), cleanJSON(tool.Annotations)
+		if seen[tool.RemoteName] {
+			out = append(out, SkippedTool{Name: tool.RemoteName, Reason: "the server lists a tool of this name more than once; the first one counts"})
+			continue
+		}
+		seen[tool.RemoteName] = true
+		unique = append(unique, tool)
+	}
+	return unique, out
+}
+
+func settleImport(ctx context.Context, tx pgx.Tx, server string, claim int64, tools []ImportedTool, skipped []SkippedTool,
+	spent ImportSpent) (ImportReport, error) {
+	if err := releaseImport(ctx, tx, server, claim); err != nil {
+		return ImportReport{}, err
+	}
+	known, err := toolsByRemoteName(ctx, tx, server)
+	if err != nil {
+		return ImportReport{}, err
+	}
+	tools, homeless, err := nameTools(ctx, tx, tools, known)
+	if err != nil {
+		return ImportReport{}, err
+	}
+	skipped = append(skipped[:len(skipped):len(skipped)], homeless...)
+	written, err := upsertTools(ctx, tx, server, tools)
+	if err != nil {
+		return ImportReport{}, err
+	}
+	orphaned, err := orphanTools(ctx, tx, server, tools)
+	if err != nil {
+		return ImportReport{}, err
+	}
+	if err := writeSkipped(ctx, tx, server, skipped, spent); err != nil {
+		return ImportReport{}, err
+	}
+	if err := writeImported(ctx, tx, server, len(tools), len(skipped)); err != nil {
+		return ImportReport{}, err
+	}
+	report := ImportReport{Skipped: len(skipped), Orphaned: orphaned, Unchanged: len(tools) - len(written)}
+	for _, remoteName := range written {
+		switch before, ok := known[remoteName]; {
+		case !ok:
+			report.Imported++
+		case before.orphaned:
+			report.Revived++
+		default:
+			report.Changed++
+		}
+	}
+	return report, nil
+}
+
+// releaseImport is the fence: it finds the lease that the claim holds and gives it up, and by that locks the server's row,
+// so that nobody else writes this catalogue until the transaction ends.
+func releaseImport(ctx context.Context, tx pgx.Tx, server string, claim int64) error {
+	tag, err := tx.Exec(ctx, `
+		update mcp_server
+		set import_claimed_by = null, import_lease_expires_at = null
+		where identifier = $1 and import_claim = $2 and $2 > 0 and import_lease_expires_at is not null`, server, claim)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = ErrClaimLost
+	}
+	return err
+}
+
+// knownTool is what an import must know about a row that is there already.
+type knownTool struct {
+	name       string
+	remoteName string
+	orphaned   bool
+}
+
+func toolsByRemoteName(ctx context.Context, tx pgx.Tx, server string) (map[string]knownTool, error) {
+	rows, err := tx.Query(ctx, `select name, remote_name, orphaned_at is not null from mcp_tool where server = $1`, server)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (knownTool, error) {
+		var t knownTool
+		err := row.Scan(&t.name, &t.remoteName, &t.orphaned)
+		return t, err
+	})
+	byRemoteName := make(map[string]knownTool, len(tools))
+	for _, t := range tools {
+		byRemoteName[t.remoteName] = t
+	}
+	return byRemoteName, err
+}
+
+// nameTools gives each tool the name its row has, or a new one its plain name, or its hashed name where another tool of
+// whichever server has the plain one. Tools with neither name free are returned apart.
+func nameTools(ctx context.Context, tx pgx.Tx, tools []ImportedTool, known map[string]knownTool) ([]ImportedTool, []SkippedTool, error) {
+	var wanted []string
+	for _, tool := range tools {
+		if _, ok := known[tool.RemoteName]; !ok {
+			wanted = append(wanted, tool.Name, tool.HashedName)
+		}
+	}
+	rows, err := tx.Query(ctx, `select name from mcp_tool where name = any ($1)`, wanted)
+	if err != nil {
+		return nil, nil, err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, nil, err
+	}
+	taken := make(map[string]bool, len(names)+len(tools))
+	for _, name := range names {
+		taken[name] = true
+	}
+	named := make([]ImportedTool, 0, len(tools))
+	var homeless []SkippedTool
+	for _, tool := range tools {
+		if before, ok := known[tool.RemoteName]; ok {
+			tool.Name = before.name
+		} else if taken[tool.Name] {
+			tool.Name = tool.HashedName
+			if tool.Name == "" || taken[tool.Name] {
+				homeless = append(homeless, SkippedTool{Name: tool.RemoteName, Reason: "other tools have both of the names that it could take here"})
+				continue
+			}
+		}
+		taken[tool.Name] = true
+		named = append(named, tool)
+	}
+	return named, homeless, nil
+}
+
+// upsertTools writes the rows that are new or differ, and returns their remote names.
+func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []ImportedTool) ([]string, error) {
+	names := make([]string, len(tools))
+	remoteNames := make([]string, len(tools))
+	titles := make([]zeronull.Text, len(tools))
+	descriptions := make([]zeronull.Text, len(tools))
+	schemas := make([]zeronull.Text, len(tools))
+	annotations := make([]zeronull.Text, len(tools))
+	for i, tool := range tools {
+		names[i], remoteNames[i] = tool.Name, tool.RemoteName
+		titles[i], descriptions[i] = zeronull.Text(tool.Title), zeronull.Text(tool.Description)
+		schemas[i], annotations[i] = zeronull.Text(tool.InputSchema), zeronull.Text(tool.Annotations)
+	}
+	// json has no equality: its text is compared. Rows that are equal are left out beforehand, because a conflict that
+	// updates nothing locks its row all the same. In order of the names, so that two imports wait for each other in one order.
+	rows, err := tx.Query(ctx, `
+		insert into mcp_tool as t (server, name, remote_name, title, description, input_schema, annotations)
+		select $1, i.name, i.remote_name, i.title, i.description, i.input_schema::json, i.annotations::json
+		from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+			as i (name, remote_name, title, description, input_schema, annotations)
+		left join mcp_tool t on t.server = $1 and t.remote_name = i.remote_name
+		where t.name is null
+			or (t.title, t.description, t.input_schema::text, t.annotations::text, t.orphaned_at)
+				is distinct from (i.title, i.description, i.input_schema, i.annotations, null::timestamptz)
+		order by i.name
+		on conflict (server, remote_name) do update
+		set title = excluded.title, description = excluded.description, input_schema = excluded.input_schema,
+			annotations = excluded.annotations, orphaned_at = null, updated_at = clock_timestamp()
+		returning t.remote_name`,
+		server, names, remoteNames, titles, descriptions, schemas, annotations)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+func orphanTools(ctx context.Context, tx pgx.Tx, server string, live []ImportedTool) (int, error) {
+	remoteNames := make([]string, len(live))
+	for i, tool := range live {
+		remoteNames[i] = tool.RemoteName
+	}
+	tag, err := tx.Exec(ctx, `
+		update mcp_tool
+		set orphaned_at = clock_timestamp(), updated_at = clock_timestamp()
+		where server = $1 and orphaned_at is null and remote_name <> all ($2)`, server, remoteNames)
+	return int(tag.RowsAffected()), err
+}
+
+func writeSkipped(ctx context.Context, tx pgx.Tx, server string, skipped []SkippedTool, spent ImportSpent) error {
+	if len(skipped) == 0 {
+		return nil
+	}
+	tools := make([]zeronull.Text, len(skipped))
+	reasons := make([]string, len(skipped))
+	for i, tool := range skipped {
+		tools[i], reasons[i] = zeronull.Text(tool.Name), tool.Reason
+	}
+	_, err := tx.Exec(ctx, `
+		insert into import_error (server, kind, tool, message, asked, budget_ms, legs, task_id)
+		select $1, $2, i.tool, i.reason, 'yes', $5, coalesce($6::json, '[]'), $7
+		from unnest($3::text[], $4::text[]) with ordinality as i (tool, reason, position)
+		order by i.position`,
+		server, kindToolSkipped, tools, reasons, zeronull.Int8(spent.BudgetMS), cleanLegs(spent.Legs), text(spent.TaskID))
+	return err
+}
+
+func writeImported(ctx context.Context, tx pgx.Tx, server string, live, skipped int) error {
+	status := "ok"
+	if skipped > 0 {
+		status = "partial"
+	}
+	_, err := tx.Exec(ctx, `
+		update mcp_server
+		set import_status = $2, tool_count = $3, last_imported_at = clock_timestamp()
+		where identifier = $1`, server, status, live)
+	return err
+}
+
+// FailImport tells why an import did not happen, in one import_error row, and gives the claim up. The catalogue stays as it
+// was. Claim 0 is an import that was never claimed, of an unknown or an inert server: only the row is written. The error is
+// [ErrClaimLost] when another import has begun since; then nothing is written. A claim settles once: failing again with it,
+// after a reply that was lost, changes nothing.
+func (s *Store) FailImport(ctx context.Context, server string, claim int64, failure Failure, spent ImportSpent) error {
+	tag, err := s.pool.Exec(ctx, `
+		with released as (
+			update mcp_server
+			set import_status = 'error', import_claimed_by = null, import_lease_expires_at = null
+			where identifier = $1 and import_claim = $2 and $2 > 0 and import_lease_expires_at is not null
+			returning identifier
+		)
+		insert into import_error (server, kind, message, asked, budget_ms, legs, task_id)
+		select $1, $3, $4, $5, $6, coalesce($7::json, '[]'), $8
+		where $2 = 0 or exists (select from released)`,
+		text(server), claim, failure.Kind, cleanText(failure.Message), text(failure.Asked), zeronull.Int8(spent.BudgetMS),
+		cleanLegs(spent.Legs), text(spent.TaskID))
+	if err == nil && tag.RowsAffected() == 0 {
+		_, err = s.importSettledBefore(ctx, server, claim, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("fail the import of server %q: %w", server, err)
+	}
+	return nil
+}
+
+// ImportError is a row of import_error. Columns that are null read as the zero value.
+type ImportError struct {
+	ID         int64           `json:"id"`
+	Server     string          `json:"server,omitempty"`
+	Kind       string          `json:"kind"` // a failure kind, or tool_skipped
+	Tool       string          `json:"tool,omitempty"`
+	Message    string          `json:"message"`
+	Asked      string          `json:"asked,omitempty"`
+	BudgetMS   *int64          `json:"budget_ms"`
+	Legs       json.RawMessage `json:"legs"`
+	TaskID     string          `json:"task_id,omitempty"`
+	OccurredAt time.Time       `json:"occurred_at"`
+}
+
+// ImportErrorFilter chooses import errors. Its zero value chooses the newest [DefaultLimit].
+type ImportErrorFilter struct {
+	Server string
+	Limit  int
+}
+
+// ImportErrors returns the errors that fit every part of the filter that is set, newest first.
+func (s *Store) ImportErrors(ctx context.Context, filter ImportErrorFilter) ([]ImportError, error) {
+	rows, err := s.pool.Query(ctx, `
+		select id, server, kind, tool, message, asked, budget_ms, legs, task_id, occurred_at
+		from import_error
+		where $1::text is null or server = $1
+		order by occurred_at desc, id desc
+		limit $2`, text(filter.Server), limit(filter.Limit))
+	if err != nil {
+		return nil, fmt.Errorf("list import errors: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ImportError, error) {
+		var e ImportError
+		err := row.Scan(&e.ID, (*zeronull.Text)(&e.Server), &e.Kind, (*zeronull.Text)(&e.Tool), &e.Message,
+			(*zeronull.Text)(&e.Asked), &e.BudgetMS, (*[]byte)(&e.Legs), (*zeronull.Text)(&e.TaskID), &e.OccurredAt)
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list import errors: %w", err)
+	}
+	return all, nil
+}

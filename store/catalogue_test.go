@@ -1,0 +1,420 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"legwork/store"
+)
+
+func tool(server, remoteName string) store.ImportedTool {
+	return store.ImportedTool{
+		Name: "mcp_" + server + "_" + remoteName, HashedName: "mcp_" + server + "_" + remoteName + "_1a2b3c4d", RemoteName: remoteName,
+		Title: "The " + remoteName, Description: "does " + remoteName, InputSchema: json.RawMessage(`{ "type":"object" }`),
+		Annotations: json.RawMessage(`{"readOnlyHint":true}`),
+	}
+}
+
+func (b *bench) claimImport(server string) store.ImportClaim {
+	b.t.Helper()
+	claim, err := b.ClaimImport(b.t.Context(), store.ImportRequest{
+		Server: server, Worker: "w1", Budget: 20 * time.Second, Margin: 15 * time.Second,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return claim
+}
+
+func (b *bench) importTools(server string, tools ...store.ImportedTool) store.ImportReport {
+	b.t.Helper()
+	return b.settleImport(server, b.claimImport(server).Claim, tools...)
+}
+
+func (b *bench) settleImport(server string, claim int64, tools ...store.ImportedTool) store.ImportReport {
+	b.t.Helper()
+	report, err := b.SettleImport(b.t.Context(), server, claim, tools, nil, store.ImportSpent{BudgetMS: 20000})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return report
+}
+
+func (b *bench) tool(name string) store.Tool {
+	b.t.Helper()
+	tool, err := b.Tool(b.t.Context(), name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return tool
+}
+
+func TestClaimImport(t *testing.T) {
+	b := newBench(t)
+	if claim := b.claimImport("nobody"); claim.Server != nil || claim.Claim != 0 || claim.Busy {
+		t.Errorf("an unknown server: %+v", claim)
+	}
+	b.addServer("off", func(s *store.Server) { s.Enabled = false })
+	b.addServer("unclassed", func(s *store.Server) { s.DataClass = "" })
+	for _, inert := range []string{"off", "unclassed"} {
+		if claim := b.claimImport(inert); claim.Server == nil || claim.Server.Inert() == "" || claim.Claim != 0 || claim.Busy {
+			t.Errorf("an inert server: %+v, want nothing claimed", claim)
+		}
+	}
+	b.addServer("docs")
+	claim := b.claimImport("docs")
+	if claim.Server == nil || claim.Server.Identifier != "docs" || claim.Claim != 1 || claim.Busy || claim.LeaseExpiresAt == nil {
+		t.Errorf("claim %+v, want it claimed", claim)
+	}
+	if busy := b.claimImport("docs"); !busy.Busy || busy.Claim != 0 || !busy.LeaseExpiresAt.Equal(*claim.LeaseExpiresAt) {
+		t.Errorf("while it runs: %+v, want busy until %v", busy, claim.LeaseExpiresAt)
+	}
+	b.settleImport("docs", claim.Claim)
+	if next := b.claimImport("docs"); next.Claim != 2 {
+		t.Errorf("after it ended: %+v, want claim 2", next)
+	}
+}
+
+func TestImportsAtOnceHaveOneWinner(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	var mu sync.Mutex
+	claimed, busy := 0, 0
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			claim, err := b.ClaimImport(t.Context(), store.ImportRequest{Server: "docs", Worker: "w", Budget: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if claim.Busy {
+				busy++
+			} else if claim.Claim == 1 {
+				claimed++
+			}
+		})
+	}
+	wg.Wait()
+	if claimed != 1 || busy != 7 {
+		t.Errorf("%d claimed and %d busy, want 1 and 7", claimed, busy)
+	}
+}
+
+func TestOnlyTheLatestImportSettles(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	first := b.claimImport("docs")
+	b.exec(`update mcp_server set import_lease_expires_at = now() - interval '1 second'`)
+	second := b.claimImport("docs")
+	if second.Claim != 2 {
+		t.Fatalf("claim %+v, want it taken over", second)
+	}
+	_, err := b.SettleImport(t.Context(), "docs", first.Claim, []store.ImportedTool{tool("docs", "search")}, nil, store.ImportSpent{})
+	wantError(t, err, store.ErrClaimLost)
+	wantError(t, b.FailImport(t.Context(), "docs", first.Claim, store.Failure{Kind: "no_answer", Message: "late", Asked: "unknown"}, store.ImportSpent{}), store.ErrClaimLost)
+	_, err = b.SettleImport(t.Context(), "docs", 0, nil, nil, store.ImportSpent{})
+	wantError(t, err, store.ErrClaimLost)
+	_, err = b.SettleImport(t.Context(), "nobody", 1, nil, nil, store.ImportSpent{})
+	wantError(t, err, store.ErrClaimLost)
+	if tools, _ := b.Tools(t.Context(), ""); len(tools) != 0 {
+		t.Errorf("%d tools were written by an import that had lost its claim", len(tools))
+	}
+	if all, _ := b.ImportErrors(t.Context(), store.ImportErrorFilter{}); len(all) != 0 {
+		t.Errorf("%d errors were written by an import that had lost its claim", len(all))
+	}
+	b.settleImport("docs", second.Claim, tool("docs", "search"))
+	_, err = b.SettleImport(t.Context(), "docs", first.Claim, nil, nil, store.ImportSpent{})
+	wantError(t, err, store.ErrClaimLost)
+}
+
+func TestImportSettledAgainAfterALostReply(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	claim := b.claimImport("docs").Claim
+	skipped := []store.SkippedTool{{Name: "odd", Reason: "no schema"}}
+	for i, want := range []store.ImportReport{{Imported: 1, Skipped: 1}, {Unchanged: 1, Skipped: 1}} {
+		report, err := b.SettleImport(t.Context(), "docs", claim, []store.ImportedTool{tool("docs", "search")}, skipped, store.ImportSpent{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		diff(t, fmt.Sprintf("report %d", i+1), want, report)
+	}
+	if n := ask[int](b, `select count(*) from import_error`); n != 1 {
+		t.Errorf("%d rows about the skipped tool, want 1", n)
+	}
+
+	claim = b.claimImport("docs").Claim
+	for range 2 {
+		if err := b.FailImport(t.Context(), "docs", claim, store.Failure{Kind: "unreachable", Message: "x", Asked: "no"}, store.ImportSpent{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := ask[int](b, `select count(*) from import_error where kind = 'unreachable'`); n != 1 {
+		t.Errorf("%d rows about the failure, want 1", n)
+	}
+}
+
+func TestSettleImport(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	search := tool("docs", "search")
+	bare := store.ImportedTool{Name: "mcp_docs_bare", HashedName: "mcp_docs_bare_1", RemoteName: "bare"}
+	diff(t, "report", store.ImportReport{Imported: 2}, b.importTools("docs", search, bare))
+	got := b.tool("mcp_docs_search")
+	diff(t, "tool", store.Tool{
+		Name: "mcp_docs_search", Server: "docs", RemoteName: "search", Title: "The search", Description: "does search",
+		InputSchema: json.RawMessage(`{ "type":"object" }`), Annotations: json.RawMessage(`{"readOnlyHint":true}`),
+		Effect: "non_idempotent_write", ImportedAt: got.ImportedAt, UpdatedAt: got.UpdatedAt,
+	}, got)
+	server, err := b.Server(t.Context(), "docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server.ImportStatus != "ok" || server.LastImportedAt == nil || server.ToolCount != 2 {
+		t.Errorf("server %+v, want an import of two tools that went well", server)
+	}
+	if claimed := ask[bool](b, `select import_claimed_by is not null or import_lease_expires_at is not null from mcp_server`); claimed {
+		t.Error("the import still holds its lease")
+	}
+
+	search.Description = "does it better"
+	search.InputSchema = json.RawMessage(`{"type":"object"}`)
+	diff(t, "report of the second import", store.ImportReport{Imported: 1, Changed: 1, Orphaned: 1},
+		b.importTools("docs", search, tool("docs", "fetch")))
+	if got := b.tool("mcp_docs_search"); got.Description != "does it better" || string(got.InputSchema) != `{"type":"object"}` {
+		t.Errorf("tool %+v, want the change", got)
+	}
+	if server, _ := b.Server(t.Context(), "docs"); server.ToolCount != 2 {
+		t.Errorf("tool count %d, want 2: an orphan does not count", server.ToolCount)
+	}
+}
+
+func TestUnchangedToolsAreNotWritten(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	search, bare := tool("docs", "search"), store.ImportedTool{Name: "mcp_docs_bare", HashedName: "x", RemoteName: "bare"}
+	b.importTools("docs", search, bare)
+	if err := b.SetToolEnabled(t.Context(), "mcp_docs_search", true); err != nil {
+		t.Fatal(err)
+	}
+	versions := func() []string {
+		return ask[[]string](b, `select array_agg(name || ' ' || xmin::text || ' ' || xmax::text || ' ' || ctid::text order by name) from mcp_tool`)
+	}
+	before := versions()
+	diff(t, "report", store.ImportReport{Unchanged: 2}, b.importTools("docs", search, bare))
+	diff(t, "row versions", before, versions())
+	search.Title = "changed"
+	diff(t, "report of a change", store.ImportReport{Unchanged: 1, Changed: 1}, b.importTools("docs", search, bare))
+	after := versions()
+	if before[0] != after[0] || before[1] == after[1] {
+		t.Errorf("row versions %v, then %v; want only that of search to change", before, after)
+	}
+}
+
+func TestAToolThatReturnsKeepsItsSettings(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	b.addServer("crm")
+	b.importTools("crm", tool("crm", "search"))
+	b.importTools("docs", tool("docs", "search"))
+	if err := b.SetToolEnabled(t.Context(), "mcp_docs_search", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.SetToolEffect(t.Context(), "mcp_docs_search", "read_only"); err != nil {
+		t.Fatal(err)
+	}
+	first := b.tool("mcp_docs_search")
+
+	diff(t, "report when it vanishes", store.ImportReport{Orphaned: 1}, b.importTools("docs"))
+	orphan := b.tool("mcp_docs_search")
+	if orphan.OrphanedAt == nil || !orphan.Enabled || orphan.Effect != "read_only" {
+		t.Errorf("orphan %+v, want it marked and its settings kept", orphan)
+	}
+	diff(t, "report when it stays away", store.ImportReport{}, b.importTools("docs"))
+	diff(t, "the orphan", orphan, b.tool("mcp_docs_search"))
+	if other := b.tool("mcp_crm_search"); other.OrphanedAt != nil {
+		t.Error("another server's tool was orphaned")
+	}
+
+	changed := tool("docs", "search")
+	changed.Name, changed.HashedName, changed.Title = "mcp_docs_other", "mcp_docs_other_1", "New" // the row's name stands
+	diff(t, "report when it returns", store.ImportReport{Revived: 1}, b.importTools("docs", changed))
+	got := b.tool("mcp_docs_search")
+	want := first
+	want.Title, want.UpdatedAt = "New", got.UpdatedAt
+	diff(t, "the tool", want, got)
+}
+
+func TestToolsOfTwoServersThatWantOneName(t *testing.T) {
+	b := newBench(t)
+	b.addServer("a")
+	b.addServer("a_b")
+	b.importTools("a", tool("a", "b_c"))
+	second := tool("a_b", "c")
+	second.HashedName = "mcp_a_b_c_ffffffff"
+	b.importTools("a_b", second)
+	if got := b.tool("mcp_a_b_c"); got.Server != "a" || got.RemoteName != "b_c" {
+		t.Errorf("mcp_a_b_c is %s of %s, want that of the server that came first", got.RemoteName, got.Server)
+	}
+	if got := b.tool("mcp_a_b_c_ffffffff"); got.Server != "a_b" || got.RemoteName != "c" {
+		t.Errorf("the hashed name is %s of %s", got.RemoteName, got.Server)
+	}
+	// Names are for good, also once the plain one is free.
+	if err := b.RemoveServer(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "report", store.ImportReport{Unchanged: 1}, b.importTools("a_b", second))
+
+	// With both names taken there is none left.
+	b.addServer("a")
+	third, fourth := tool("a", "b_c"), tool("a", "fine")
+	third.HashedName = "mcp_a_b_c_ffffffff"
+	diff(t, "report when one name is free", store.ImportReport{Imported: 2}, b.importTools("a", third, fourth))
+	b.exec(`update mcp_tool set remote_name = 'renamed' where name = 'mcp_a_b_c'`)
+	diff(t, "report when none is", store.ImportReport{Unchanged: 1, Skipped: 1, Orphaned: 1}, b.importTools("a", third, fourth))
+}
+
+func TestImportsOfTwoServersThatWantOneNameAtOnce(t *testing.T) {
+	b := newBench(t)
+	servers := []string{"a", "b", "c", "d"}
+	for _, server := range servers {
+		b.addServer(server)
+	}
+	var wg sync.WaitGroup
+	for i, server := range servers {
+		claim := b.claimImport(server).Claim
+		wg.Go(func() {
+			var tools []store.ImportedTool
+			for n := range 20 {
+				at := n
+				if i%2 == 1 {
+					at = 19 - n // the other way round
+				}
+				tools = append(tools, store.ImportedTool{RemoteName: fmt.Sprintf("t%d", at), Name: fmt.Sprintf("shared_%d", at), HashedName: fmt.Sprintf("%s_%d", server, at)})
+			}
+			report, err := b.SettleImport(t.Context(), server, claim, tools, nil, store.ImportSpent{})
+			if err != nil || report.Imported != 20 {
+				t.Errorf("%s: %+v, %v, want 20 imported", server, report, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := ask[int](b, `select count(*) from mcp_tool where name like 'shared%'`); n != 20 {
+		t.Errorf("%d plain names are in use, want 20", n)
+	}
+}
+
+func TestSkippedTools(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	search := tool("docs", "search")
+	second := search
+	second.Title = "again"
+	report, err := b.SettleImport(t.Context(), "docs", b.claimImport("docs").Claim, []store.ImportedTool{search, second},
+		[]store.SkippedTool{{Name: "odd\x00", Reason: "its schema is \"\xff\""}},
+		store.ImportSpent{BudgetMS: 20000, Legs: []byte(`[{"method":"tools/list"}]`), TaskID: "task-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "report", store.ImportReport{Imported: 1, Skipped: 2}, report)
+	if got := b.tool("mcp_docs_search"); got.Title != "The search" {
+		t.Errorf("title %q, want that of the first", got.Title)
+	}
+	all, err := b.ImportErrors(t.Context(), store.ImportErrorFilter{Server: "docs"})
+	if err != nil || len(all) != 2 {
+		t.Fatalf("import errors %v, %v, want 2", all, err)
+	}
+	diff(t, "the row", store.ImportError{
+		ID: all[1].ID, Server: "docs", Kind: "tool_skipped", Tool: "odd\uFFFD", Message: "its schema is \"\uFFFD\"", Asked: "yes",
+		BudgetMS: ptr(int64(20000)), Legs: json.RawMessage(`[{"method":"tools/list"}]`), TaskID: "task-1", OccurredAt: all[1].OccurredAt,
+	}, all[1])
+	if all[0].Tool != "search" || !strings.Contains(all[0].Message, "more than once") {
+		t.Errorf("the tool listed twice left %+v", all[0])
+	}
+	server, _ := b.Server(t.Context(), "docs")
+	if server.ImportStatus != "partial" || server.ToolCount != 1 {
+		t.Errorf("server %+v, want a partial import of 1 tool", server)
+	}
+	// Skipped this time: what is known about the tool no longer holds.
+	report, err = b.SettleImport(t.Context(), "docs", b.claimImport("docs").Claim, nil,
+		[]store.SkippedTool{{Name: "search", Reason: "its schema is too large"}}, store.ImportSpent{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "report when it is skipped later", store.ImportReport{Skipped: 1, Orphaned: 1}, report)
+}
+
+func TestFailImportLeavesTheCatalogue(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	b.importTools("docs", tool("docs", "search"))
+	before, _ := b.Server(t.Context(), "docs")
+	tools, _ := b.Tools(t.Context(), "docs")
+	failure := store.Failure{Kind: "budget_spent", Message: "server \"docs\" was not asked\x00", Asked: "no"}
+	if err := b.FailImport(t.Context(), "docs", b.claimImport("docs").Claim, failure,
+		store.ImportSpent{BudgetMS: 20000, Legs: []byte(`[]`), TaskID: "task-1"}); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := b.Server(t.Context(), "docs")
+	want := before
+	want.ImportStatus = "error"
+	diff(t, "server", want, after)
+	again, _ := b.Tools(t.Context(), "docs")
+	diff(t, "tools", tools, again)
+	all, _ := b.ImportErrors(t.Context(), store.ImportErrorFilter{})
+	if len(all) != 1 {
+		t.Fatalf("%d import errors, want 1", len(all))
+	}
+	diff(t, "row", store.ImportError{
+		ID: all[0].ID, Server: "docs", Kind: "budget_spent", Message: "server \"docs\" was not asked\uFFFD", Asked: "no",
+		BudgetMS: ptr(int64(20000)), Legs: json.RawMessage(`[]`), TaskID: "task-1", OccurredAt: all[0].OccurredAt,
+	}, all[0])
+	if next := b.claimImport("docs"); next.Busy {
+		t.Error("the failed import still holds its lease")
+	}
+}
+
+func TestFailImportThatWasNeverClaimed(t *testing.T) {
+	b := newBench(t)
+	b.addServer("off", func(s *store.Server) { s.Enabled = false })
+	for _, server := range []string{"nobody", "off", ""} {
+		if err := b.FailImport(t.Context(), server, 0, store.Failure{Kind: "invalid_request", Message: "x", Asked: "no"}, store.ImportSpent{}); err != nil {
+			t.Errorf("%q: %v", server, err)
+		}
+	}
+	all, _ := b.ImportErrors(t.Context(), store.ImportErrorFilter{})
+	var servers []string
+	for _, e := range all {
+		servers = append(servers, e.Server)
+	}
+	diff(t, "servers, newest first", []string{"", "off", "nobody"}, servers)
+	if server, _ := b.Server(t.Context(), "off"); server.ImportStatus != "never_imported" {
+		t.Errorf("import status %q, want it untouched", server.ImportStatus)
+	}
+	limited, _ := b.ImportErrors(t.Context(), store.ImportErrorFilter{Limit: 1})
+	if len(limited) != 1 || limited[0].Server != "" {
+		t.Errorf("the newest is %+v", limited)
+	}
+}
+
+func TestNastyTextLosesNoTool(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	var tools []store.ImportedTool
+	for name, text := range nasty {
+		tools = append(tools, store.ImportedTool{Name: fmt.Sprintf("t%d", len(tools)), HashedName: fmt.Sprintf("h%d", len(tools)),
+			RemoteName: name + text, Title: text, Description: text})
+	}
+	for name, raw := range nastyJSON {
+		tools = append(tools, store.ImportedTool{Name: fmt.Sprintf("t%d", len(tools)), HashedName: fmt.Sprintf("h%d", len(tools)),
+			RemoteName: name + " in a schema", InputSchema: []byte(raw), Annotations: []byte(raw)})
+	}
+	diff(t, "report", store.ImportReport{Imported: len(tools)}, b.importTools("docs", tools...))
+	diff(t, "report of the same again", store.ImportReport{Unchanged: len(tools)}, b.importTools("docs", tools...))
+}

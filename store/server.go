@@ -1,0 +1,272 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+)
+
+// Server is a row of mcp_server: an MCP endpoint that an operator configured. Columns that are null read as the zero value.
+type Server struct {
+	Identifier              string `json:"identifier"`
+	Name                    string `json:"name"`
+	URL                     string `json:"url"`
+	Credential              string `json:"credential"` // a reference, never a secret
+	AuthPlacement           string `json:"auth_placement"`
+	AuthHeaderName          string `json:"auth_header_name,omitempty"`
+	DataClass               string `json:"data_class,omitempty"`
+	RequiresApproval        bool   `json:"requires_approval"`
+	Enabled                 bool   `json:"enabled"`
+	OperationTimeoutSeconds int    `json:"operation_timeout_seconds,omitempty"` // 0 is none: the installation's holds
+
+	// What legwork learned; operators do not write it.
+	ProtocolVersion string     `json:"protocol_version,omitempty"`
+	ImportStatus    string     `json:"import_status"`
+	LastImportedAt  *time.Time `json:"last_imported_at"`
+	ToolCount       int        `json:"tool_count"`
+	LastContactAt   *time.Time `json:"last_contact_at"`
+	LastLatencyMS   *int64     `json:"last_latency_ms"`
+	CreatedAt       time.Time  `json:"created_at"`
+	UpdatedAt       time.Time  `json:"updated_at"` // by an operator
+}
+
+// Inert says why nothing may be sent to the server, and what to run to change that; empty when the server is usable.
+func (s Server) Inert() string {
+	switch {
+	case !s.Enabled:
+		return fmt.Sprintf("it is disabled: run \"legwork server enable %s\"", s.Identifier)
+	case s.DataClass == "":
+		return fmt.Sprintf("it has no data class: run \"legwork server set %s --data-class CLASS\"", s.Identifier)
+	}
+	return ""
+}
+
+// ServerOverview is a row of mcp_server_overview: a server and the latest error of an import, empty once one went well.
+type ServerOverview struct {
+	Server
+	LatestErrorKind    string     `json:"latest_error_kind,omitempty"`
+	LatestErrorMessage string     `json:"latest_error_message,omitempty"`
+	LatestErrorAt      *time.Time `json:"latest_error_at"`
+}
+
+// serverColumns are read into [Server.columns]. They may come from the empty side of a left join.
+const serverColumns = `v.identifier, v.name, v.url, v.credential, v.auth_placement, v.auth_header_name, v.data_class,
+	coalesce(v.requires_approval, false), coalesce(v.enabled, false), coalesce(v.operation_timeout_seconds, 0),
+	v.protocol_version, v.import_status, v.last_imported_at, coalesce(v.tool_count, 0), v.last_contact_at,
+	v.last_latency_ms, v.created_at, v.updated_at`
+
+func (s *Server) columns() []any {
+	return []any{
+		(*zeronull.Text)(&s.Identifier), (*zeronull.Text)(&s.Name), (*zeronull.Text)(&s.URL),
+		(*zeronull.Text)(&s.Credential), (*zeronull.Text)(&s.AuthPlacement), (*zeronull.Text)(&s.AuthHeaderName),
+		(*zeronull.Text)(&s.DataClass), &s.RequiresApproval, &s.Enabled, &s.OperationTimeoutSeconds,
+		(*zeronull.Text)(&s.ProtocolVersion), (*zeronull.Text)(&s.ImportStatus), &s.LastImportedAt, &s.ToolCount,
+		&s.LastContactAt, &s.LastLatencyMS, (*zeronull.Timestamptz)(&s.CreatedAt), (*zeronull.Timestamptz)(&s.UpdatedAt),
+	}
+}
+
+func scanServer(row pgx.CollectableRow) (Server, error) {
+	var s Server
+	err := row.Scan(s.columns()...)
+	return s, err
+}
+
+// orNil is the server, or nil when the left join found none.
+func (s *Server) orNil() *Server {
+	if s.Identifier == "" {
+		return nil
+	}
+	return s
+}
+
+// AddServer inserts the columns that an operator writes, as they are given; an empty name is the identifier, an empty
+// placement "none". The error is [ErrExists] when the identifier is taken; other bad values are told in a sentence.
+func (s *Store) AddServer(ctx context.Context, server Server) error {
+	_, err := s.pool.Exec(ctx, `
+		insert into mcp_server (identifier, name, url, credential, auth_placement, auth_header_name, data_class,
+			requires_approval, enabled, operation_timeout_seconds)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		append([]any{cleanText(server.Identifier)}, server.operatorValues()...)...)
+	if sqlState(err) == "23505" {
+		err = ErrExists
+	}
+	if err != nil {
+		return fmt.Errorf("add server %q: %w", server.Identifier, serverError(err))
+	}
+	return nil
+}
+
+// operatorValues are the columns that an operator writes, without the identifier.
+func (s Server) operatorValues() []any {
+	return []any{
+		cleanText(cmp.Or(s.Name, s.Identifier)), cleanText(s.URL), cleanText(s.Credential), cmp.Or(s.AuthPlacement, "none"),
+		zeronull.Text(cleanText(s.AuthHeaderName)), zeronull.Text(cleanText(s.DataClass)), s.RequiresApproval, s.Enabled,
+		zeronull.Int8(s.OperationTimeoutSeconds),
+	}
+}
+
+// serverError puts the constraints of mcp_server into words.
+func serverError(err error) error {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.ConstraintName {
+	case "mcp_server_identifier":
+		return errors.New("an identifier has 1 to 32 characters, which are a-z, 0-9 and _")
+	case "mcp_server_url":
+		return errors.New("a URL is required")
+	case "mcp_server_auth_placement":
+		return errors.New("the credential's placement must be none, bearer or header")
+	case "mcp_server_operation_timeout":
+		return errors.New("the operation timeout must be at least 1 second")
+	case "mcp_server_credential":
+		return errors.New("placements bearer and header need a credential, and placement none takes none")
+	case "mcp_server_auth_header_name":
+		return errors.New("placement header needs a header name, and no other placement takes one")
+	}
+	return err
+}
+
+// UpdateServer lets change edit the server and writes back the columns that an operator writes; edits to the others,
+// the identifier among them, are ignored. The row is locked meanwhile, so two updates never lose each other's edits. An
+// error of change is returned as it is and nothing is written. The server as it then stands is returned; [ErrNotFound].
+func (s *Store) UpdateServer(ctx context.Context, identifier string, change func(*Server) error) (Server, error) {
+	var updated Server
+	var declined error
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		server, err := lockServer(ctx, tx, identifier)
+		if err != nil {
+			return err
+		}
+		if declined = change(&server); declined != nil {
+			return declined
+		}
+		server.Identifier = identifier
+		updated, err = writeServer(ctx, tx, server)
+		return err
+	})
+	if declined != nil {
+		return Server{}, declined
+	}
+	if err != nil {
+		return Server{}, fmt.Errorf("update server %q: %w", identifier, serverError(err))
+	}
+	return updated, nil
+}
+
+// lockServer leaves the key unlocked: it never changes, and the rows that refer to it need not wait.
+func lockServer(ctx context.Context, tx pgx.Tx, identifier string) (Server, error) {
+	rows, err := tx.Query(ctx, `select `+serverColumns+` from mcp_server v where v.identifier = $1 for no key update`, identifier)
+	return one(rows, err, scanServer)
+}
+
+func writeServer(ctx context.Context, tx pgx.Tx, server Server) (Server, error) {
+	rows, err := tx.Query(ctx, `
+		update mcp_server v
+		set name = $2, url = $3, credential = $4, auth_placement = $5, auth_header_name = $6, data_class = $7,
+			requires_approval = $8, enabled = $9, operation_timeout_seconds = $10, updated_at = clock_timestamp()
+		where identifier = $1
+		returning `+serverColumns,
+		append([]any{server.Identifier}, server.operatorValues()...)...)
+	return one(rows, err, scanServer)
+}
+
+// Server returns one server; [ErrNotFound].
+func (s *Store) Server(ctx context.Context, identifier string) (Server, error) {
+	rows, err := s.pool.Query(ctx, `select `+serverColumns+` from mcp_server v where v.identifier = $1`, cleanText(identifier))
+	server, err := one(rows, err, scanServer)
+	if err != nil {
+		return Server{}, fmt.Errorf("read server %q: %w", identifier, err)
+	}
+	return server, nil
+}
+
+// Servers returns every server with its latest error, by identifier.
+func (s *Store) Servers(ctx context.Context) ([]ServerOverview, error) {
+	rows, err := s.pool.Query(ctx, `
+		select `+serverColumns+`, v.latest_error_kind, v.latest_error_message, v.latest_error_at
+		from mcp_server_overview v
+		order by v.identifier`)
+	if err != nil {
+		return nil, fmt.Errorf("list servers: %w", err)
+	}
+	servers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ServerOverview, error) {
+		var o ServerOverview
+		err := row.Scan(append(o.Server.columns(),
+			(*zeronull.Text)(&o.LatestErrorKind), (*zeronull.Text)(&o.LatestErrorMessage), &o.LatestErrorAt)...)
+		return o, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list servers: %w", err)
+	}
+	return servers, nil
+}
+
+// RemoveServer deletes the server and its tools; steps and import errors stay. [ErrNotFound].
+func (s *Store) RemoveServer(ctx context.Context, identifier string) error {
+	tag, err := s.pool.Exec(ctx, `delete from mcp_server where identifier = $1`, cleanText(identifier))
+	if err == nil && tag.RowsAffected() == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("remove server %q: %w", identifier, err)
+	}
+	return nil
+}
+
+// Contact is one completed operation with a server.
+type Contact struct {
+	Server          string
+	At              time.Time
+	LatencyMS       int64  // of the leg that ended the operation
+	ProtocolVersion string // empty when the server never said: what was known is kept
+}
+
+// RecordContacts writes what is newer than the rows: a contact that comes late never moves last_contact_at back. Servers
+// that are unknown are passed over.
+func (s *Store) RecordContacts(ctx context.Context, contacts []Contact) error {
+	if len(contacts) == 0 {
+		return nil
+	}
+	servers := make([]string, len(contacts))
+	times := make([]time.Time, len(contacts))
+	latencies := make([]int64, len(contacts))
+	revisions := make([]string, len(contacts))
+	for i, contact := range contacts {
+		servers[i], times[i] = cleanText(contact.Server), contact.At
+		latencies[i], revisions[i] = contact.LatencyMS, cleanText(contact.ProtocolVersion)
+	}
+	// Locked in the order of their names, so that two workers with the same servers at hand cannot deadlock.
+	_, err := s.pool.Exec(ctx, `
+		with contact as (
+			select distinct on (server) server, made_at, latency_ms, protocol_version
+			from unnest($1::text[], $2::timestamptz[], $3::bigint[], $4::text[])
+				as c (server, made_at, latency_ms, protocol_version)
+			order by server, made_at desc
+		), locked as (
+			select v.identifier
+			from mcp_server v
+			where v.identifier = any ($1::text[])
+			order by v.identifier
+			for no key update
+		)
+		update mcp_server v
+		set last_contact_at = c.made_at, last_latency_ms = c.latency_ms,
+			protocol_version = coalesce(nullif(c.protocol_version, ''), v.protocol_version)
+		from locked
+		join contact c on c.server = locked.identifier
+		where v.identifier = locked.identifier
+			and (v.last_contact_at is null or v.last_contact_at < c.made_at)`,
+		servers, times, latencies, revisions)
+	if err != nil {
+		return fmt.Errorf("record contacts with %d servers: %w", len(contacts), err)
+	}
+	return nil
+}

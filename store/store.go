@@ -1,0 +1,172 @@
+// Package store keeps the rows: servers and their catalogues, runs and steps, in Postgres. It knows no HTTP and no queue.
+//
+// # Claims
+//
+// Who runs a step, or imports a catalogue, claims it first. A claim has a number, which only ever rises, and a lease, which
+// is as long as the operation can take. Only the latest claim settles: everybody else is told [ErrClaimLost]. Leases are
+// measured by the clock of Postgres, so the workers' clocks need not agree.
+//
+// # Text
+//
+// Text and JSON come from strangers. What Postgres cannot store (NUL, invalid UTF-8, lone surrogates, JSON nested without
+// end) is replaced on the way into a row; everything else is kept byte for byte, numbers of any size included.
+//
+// Every method is safe for concurrent use.
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	// ErrNotFound means that there is no such row.
+	ErrNotFound = errors.New("not found")
+	// ErrExists means that a row of this name exists already.
+	ErrExists = errors.New("exists already")
+	// ErrClaimLost means that somebody else has claimed or settled the row since: nothing was written.
+	ErrClaimLost = errors.New("the claim was lost")
+)
+
+// Options of a store. The zero value works.
+type Options struct {
+	MaxConns        int32  // connections at most; zero is pgx's default
+	ApplicationName string // as Postgres shows it; empty is "legwork"; the database URL's own wins
+}
+
+// Store is a pool of connections to one database.
+type Store struct {
+	pool *pgxpool.Pool
+}
+
+// Open reads the database URL and makes the pool. It does not connect: [Store.Check] tells whether the database can be
+// used. The caller closes the store.
+func Open(ctx context.Context, databaseURL string, options Options) (*Store, error) {
+	return open(ctx, databaseURL, options, nil)
+}
+
+func open(ctx context.Context, databaseURL string, options Options, tracer pgx.QueryTracer) (*Store, error) {
+	config, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	if options.MaxConns > 0 {
+		config.MaxConns = options.MaxConns
+	}
+	parameters := config.ConnConfig.RuntimeParams
+	parameters["application_name"] = cmp.Or(parameters["application_name"], options.ApplicationName, "legwork")
+	config.ConnConfig.Tracer = tracer
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		// Times leave in UTC, so that what is printed does not depend on where it is printed.
+		conn.TypeMap().RegisterType(&pgtype.Type{
+			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+		})
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	return &Store{pool: pool}, nil
+}
+
+// Close waits until every connection is back and closes it.
+func (s *Store) Close() { s.pool.Close() }
+
+// Check tells whether the database can be reached and has exactly the schema that this program was built for. The error is
+// a sentence for an operator that says what to do.
+func (s *Store) Check(ctx context.Context) error {
+	version, err := s.schemaVersion(ctx)
+	if err != nil {
+		return reachError(s.pool.Config().ConnConfig, err)
+	}
+	switch newest := SchemaVersion(); {
+	case version < newest:
+		return fmt.Errorf("the schema is at version %d, this legwork needs %d: run \"legwork migrate up\"", version, newest)
+	case version > newest:
+		return fmt.Errorf("the schema is at version %d, this legwork knows %d: upgrade legwork", version, newest)
+	}
+	return nil
+}
+
+func (s *Store) schemaVersion(ctx context.Context) (int64, error) {
+	var version int64
+	err := s.pool.QueryRow(ctx, `select coalesce(max(version_id), 0) from `+versionTable).Scan(&version)
+	if sqlState(err) == "42P01" { // no such table: never migrated
+		return 0, nil
+	}
+	return version, err
+}
+
+// reachError says in the operator's words why Postgres does not answer. What pgx says names the user and repeats itself
+// for each address, so only the innermost cause is kept.
+func reachError(config *pgx.ConnConfig, err error) error {
+	at := address(config.Host, config.Port)
+	for _, other := range config.Fallbacks {
+		if next := address(other.Host, other.Port); !strings.Contains(at, next) {
+			at += ", " + next
+		}
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		//lint:ignore ST1005 Postgres is a name
+		return fmt.Errorf("Postgres at %s refused: %s (%s)", at, refused.Message, refused.Code)
+	}
+	//lint:ignore ST1005 Postgres is a name
+	return fmt.Errorf("Postgres at %s cannot be reached: %w", at, innermost(err))
+}
+
+func address(host string, port uint16) string {
+	if strings.HasPrefix(host, "/") {
+		return host // a folder with a Unix socket in it
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+func innermost(err error) error {
+	var operation *net.OpError
+	if errors.As(err, &operation) {
+		return operation.Err
+	}
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) {
+		return lookup
+	}
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err
+}
+
+// sqlState is the SQLSTATE of what Postgres refused, or empty.
+func sqlState(err error) string {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return refused.Code
+	}
+	return ""
+}
+
+// one reads the only row of a query; no row is [ErrNotFound].
+func one[T any](rows pgx.Rows, err error, scan pgx.RowToFunc[T]) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	row, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, ErrNotFound
+	}
+	return row, err
+}
