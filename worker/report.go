@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/sirupsen/logrus"
+
+	"legwork/mcp"
+	"legwork/store"
+)
+
+// taskResult is what a settled task leaves on the dashboard. The row says the same and more.
+type taskResult struct {
+	Step     string              `json:"step,omitempty"`
+	Status   string              `json:"status"`
+	Kind     string              `json:"kind,omitempty"`
+	Sentence string              `json:"sentence,omitempty"`
+	Legs     json.RawMessage     `json:"legs,omitempty"`
+	Report   *store.ImportReport `json:"report,omitempty"`
+}
+
+// leave writes a task's result. The row is the truth, so a result that Redis does not take is no failure.
+func (w *Worker) leave(task *asynq.Task, result taskResult) {
+	if task.ResultWriter() == nil { // asynq ended the task before its handler began
+		return
+	}
+	data, err := encode(result)
+	if err == nil {
+		_, err = task.ResultWriter().Write(data)
+	}
+	if err != nil {
+		w.log.WithError(err).Debug("the dashboard's result of a settled task could not be written")
+	}
+}
+
+// operationLine is the one log line of an operation: the same fields each time, whatever it was and however it ended.
+type operationLine struct {
+	task, run, step, server, tool string
+	legs                          []mcp.Leg
+	elapsed                       time.Duration
+}
+
+func (w *Worker) logOperation(line operationLine, what string, failure *mcp.Failure) {
+	legs := make([]string, len(line.legs))
+	for i, leg := range line.legs {
+		legs[i] = leg.Method + " " + leg.Elapsed.Round(time.Millisecond).String()
+	}
+	fields := logrus.Fields{
+		"task": line.task, "run": line.run, "step": line.step, "server": line.server, "tool": line.tool,
+		"kind": "", "asked": string(mcp.AskedYes), "legs": strings.Join(legs, ", "), "elapsed": line.elapsed.Round(time.Millisecond).String(),
+	}
+	if failure == nil {
+		w.log.WithFields(fields).Info(what + " succeeded")
+		return
+	}
+	fields["kind"], fields["asked"] = string(failure.Kind), string(failure.Asked)
+	w.log.WithFields(fields).Warn(what + " failed: " + failure.Message)
+}
+
+func encodeLegs(legs []mcp.Leg) json.RawMessage {
+	if len(legs) == 0 {
+		return json.RawMessage("[]")
+	}
+	data, err := encode(legs)
+	if err != nil {
+		panic(err) // a Leg has nothing that cannot be encoded
+	}
+	return data
+}
+
+// encode is json.Marshal, but leaves what others wrote as they wrote it: < is not escaped.
+func encode(value any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func rowFailure(f *mcp.Failure) store.Failure {
+	return store.Failure{Kind: string(f.Kind), Message: f.Message, Asked: string(f.Asked)}
+}

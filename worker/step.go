@@ -1,0 +1,227 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"legwork/mcp"
+	"legwork/store"
+)
+
+const stepFields = "server, tool, arguments, run_id and step_id"
+
+// stepNamespace makes step ids of task ids that are no UUIDs: the same task is the same step however often it comes.
+var stepNamespace = uuid.MustParse("6f1a2c52-5d5e-4c2e-9f0b-2f6a4c1d7e90")
+
+// step carries out one agent:step task: decode, claim the row, ask the server, settle the row, tell asynq.
+func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
+	request, invalid := w.stepRequest(task, job)
+	if invalid != nil {
+		return w.refuseStep(ctx, task, job, request, invalid)
+	}
+
+	claim, err := w.claimStep(ctx, request)
+	if err != nil {
+		return err
+	}
+	switch claim.Outcome {
+	case store.Busy:
+		return busy(fmt.Sprintf("step %s is being carried out by worker %s", claim.Step.ID, claim.Step.ClaimedBy), claim.Step.StartedAt, claim.Step.LeaseExpiresAt)
+	case store.AwaitingApproval:
+		w.leave(task, taskResult{Step: claim.Step.ID.String(), Status: claim.Step.Status})
+		return nil
+	case store.Settled:
+		return w.tellStep(task, claim.Step)
+	case store.Interrupted:
+		w.logStep(job, claim.Step, mcp.Spent{}, storedFailure(claim.Step))
+		return w.tellStep(task, claim.Step)
+	}
+
+	result, spent, failure := w.callTool(ctx, claim, job)
+	settled, err := w.settleStep(ctx, claim.Step, outcomeOf(result, spent, failure))
+	w.logStep(job, claim.Step, spent, failure)
+	if errors.Is(err, store.ErrClaimLost) {
+		return busy(fmt.Sprintf("step %s was taken over by another worker", claim.Step.ID), nil, nil)
+	}
+	if err != nil {
+		return err
+	}
+	return w.tellStep(task, settled)
+}
+
+// stepRequest decodes the payload. The request has an id even when the payload is unusable, so that there is a row to
+// read: the payload's, or the task's, or one made of the task's.
+func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp.Failure) {
+	request := store.StepRequest{
+		Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
+		Interrupted: func(step store.Step) store.Failure {
+			return rowFailure(mcp.Interrupted(step.Server, step.ClaimedBy))
+		},
+	}
+	var err error
+	if request.ID, err = uuid.Parse(job.id); err != nil {
+		request.ID = uuid.NewSHA1(stepNamespace, []byte(job.queue+"\x00"+job.id))
+	}
+
+	var payload StepPayload
+	var ids stepIDs
+	if err = decode(task.Payload(), &payload, stepFields); err == nil {
+		ids, err = payload.check()
+	}
+	request.Server, request.Tool, request.RunID = payload.Server, payload.Tool, ids.run
+	if ids.step != uuid.Nil {
+		request.ID = ids.step
+	}
+	if err != nil {
+		return request, mcp.InvalidRequest(payload.Server, fmt.Sprintf("Invalid request: %s. No server was asked; enqueue it again with that corrected.", err))
+	}
+	request.Arguments = payload.Arguments
+	return request, nil
+}
+
+func (w *Worker) claimStep(ctx context.Context, request store.StepRequest) (store.Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
+	defer cancel()
+	claim, err := w.store.ClaimStep(ctx, request)
+	if err != nil {
+		return store.Claim{}, fmt.Errorf("step %s could not be claimed, so it was not begun: %w", request.ID, err)
+	}
+	return claim, nil
+}
+
+// callTool is the operation itself. What makes the step impossible is found before anything is sent.
+func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.ToolResult, mcp.Spent, *mcp.Failure) {
+	step := claim.Step
+	budget := w.budgetFor(claim.Server, job)
+	refused := func(failure *mcp.Failure) (mcp.ToolResult, mcp.Spent, *mcp.Failure) {
+		return mcp.ToolResult{}, mcp.Spent{Budget: budget}, failure
+	}
+	if claim.Run != nil && claim.Run.Status == statusCancelled {
+		return refused(mcp.Cancelled(step.Server, claim.Run.CancelledBy))
+	}
+	if step.Kind != "tool" {
+		return refused(mcp.InvalidRequest(step.Server, fmt.Sprintf("Invalid request: the step is of kind %q, and this legwork carries out tool steps only.", step.Kind)))
+	}
+	if failure := unusable(claim.Server, step.Server); failure != nil {
+		return refused(failure)
+	}
+	result, spent, err := w.client.CallTool(ctx, wireServer(claim.Server), mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments}, budget)
+	failure := asFailure(err)
+	if failure == nil || failure.Kind == mcp.KindToolError {
+		w.contacts.note(step.Server, spent)
+	}
+	return result, spent, failure
+}
+
+// outcomeOf is what goes into the row.
+func outcomeOf(result mcp.ToolResult, spent mcp.Spent, failure *mcp.Failure) store.StepOutcome {
+	outcome := store.StepOutcome{Status: statusSucceeded, Legs: encodeLegs(spent.Legs), BudgetMS: spent.Budget.Total.Milliseconds()}
+	if failure != nil {
+		row := rowFailure(failure)
+		outcome.Status, outcome.Failure = verdicts[failure.Kind].status, &row
+	}
+	if failure == nil || failure.Kind == mcp.KindToolError {
+		data, err := encode(result)
+		if err != nil {
+			panic(err) // what was decoded from JSON can be encoded
+		}
+		outcome.Result = data
+	}
+	return outcome
+}
+
+// settleStep writes the outcome, on a time limit of its own: the operation is over and what it brought must not be lost
+// to whatever ended meanwhile.
+func (w *Worker) settleStep(ctx context.Context, step store.Step, outcome store.StepOutcome) (store.Step, error) {
+	var settled store.Step
+	err := persist(ctx, "step "+step.ID.String(), func(ctx context.Context) (err error) {
+		settled, err = w.store.SettleStep(ctx, step.ID, step.Claim, outcome)
+		return err
+	})
+	return settled, err
+}
+
+// refuseStep settles a job that is unusable from the start.
+func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, request store.StepRequest, failure *mcp.Failure) error {
+	var settled store.Step
+	err := persist(ctx, "step "+request.ID.String(), func(ctx context.Context) (err error) {
+		settled, err = w.store.RefuseStep(ctx, request, rowFailure(failure))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w.logStep(job, settled, mcp.Spent{}, failure)
+	if settled.FinishedAt == nil { // the row was running already when this unusable twin of its task came
+		return settledFailure{failure.Message}
+	}
+	return w.tellStep(task, settled)
+}
+
+// expireStep settles a step whose job's deadline passed in the queue.
+func (w *Worker) expireStep(ctx context.Context, task *asynq.Task, job job) {
+	request, failure := w.stepRequest(task, job)
+	if failure == nil {
+		failure = mcp.SpentBeforeStart(request.Server)
+	}
+	// What the queue is told is asynq's to say here; the row says the rest.
+	if err := w.refuseStep(ctx, task, job, request, failure); err != nil && !errors.Is(err, asynq.SkipRetry) {
+		w.log.WithError(err).Error("a step whose deadline passed in the queue could not be settled")
+	}
+}
+
+// tellStep tells the queue what the row says.
+func (w *Worker) tellStep(task *asynq.Task, step store.Step) error {
+	w.leave(task, taskResult{
+		Step: step.ID.String(), Status: step.Status, Kind: step.FailureKind, Sentence: step.FailureMessage, Legs: step.Legs,
+	})
+	if step.FailureKind == "" {
+		return nil
+	}
+	return forQueue(mcp.Kind(step.FailureKind), step.FailureMessage)
+}
+
+func (w *Worker) logStep(job job, step store.Step, spent mcp.Spent, failure *mcp.Failure) {
+	run := ""
+	if step.RunID != nil {
+		run = step.RunID.String()
+	}
+	w.logOperation(operationLine{
+		task: job.id, run: run, step: step.ID.String(), server: step.Server, tool: step.Tool, legs: spent.Legs, elapsed: spent.Elapsed,
+	}, "step", failure)
+}
+
+func storedFailure(step store.Step) *mcp.Failure {
+	return &mcp.Failure{Kind: mcp.Kind(step.FailureKind), Asked: mcp.Asked(step.Asked), Server: step.Server, Message: step.FailureMessage}
+}
+
+// busyError sends a task back to come again later. It is no failure and does not count as a try.
+type busyError struct {
+	why   string
+	after time.Duration
+}
+
+func (e busyError) Error() string { return e.why }
+
+const (
+	soonest = time.Second      // that a task comes back to a busy row
+	latest  = 30 * time.Second // so that its outcome is on the dashboard soon after it is in the row
+)
+
+// busy says when to look again: after as long as the other has been at it, which is soon for what is quick and seldom for
+// what is slow, but when the lease is over at the latest.
+func busy(why string, started, lease *time.Time) error {
+	after := soonest
+	if started != nil {
+		after = min(max(time.Since(*started), soonest), latest)
+	}
+	if lease != nil {
+		after = max(min(after, time.Until(*lease)+soonest), soonest)
+	}
+	return busyError{why, after}
+}

@@ -1,0 +1,261 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/sirupsen/logrus"
+
+	"legwork/mcp"
+	"legwork/store"
+)
+
+const (
+	// ClaimTime is what claiming a row may take. A claim that fails is no loss: nothing was sent, and asynq brings the
+	// task again.
+	ClaimTime = 10 * time.Second
+
+	// SettleTime is what settling a row may take after the operation, tries included.
+	SettleTime = 10 * time.Second
+
+	// LeaseMargin is what a lease holds beyond the operation's budget: the grant's rounding up and the time to settle.
+	LeaseMargin = SettleTime + 5*time.Second
+)
+
+// Options are what a worker can be told. The zero value of each field but Redis stands for its default.
+type Options struct {
+	Redis       asynq.RedisConnOpt
+	Concurrency int           // operations at once; default 16
+	Budget      time.Duration // of one operation, where the server's row has none; default mcp.DefaultBudget
+	// ShutdownTimeout is how long a stopping worker waits for its operations. They are bounded by their budgets, so it
+	// should be the longest budget plus SettleTime. Default: Budget plus LeaseMargin.
+	ShutdownTimeout time.Duration
+	// PollInterval is how long an idle worker waits between looks into the queues; a task starts within that time.
+	// Default 20 ms.
+	PollInterval time.Duration
+	Logger       *logrus.Logger // default: logrus's standard logger
+	Name         string         // of this worker in claimed_by; default: host, process id and a random part
+}
+
+// Worker takes tasks from the queues and carries them out.
+type Worker struct {
+	store    *store.Store
+	client   *mcp.Client
+	contacts *contacts
+	log      logrus.FieldLogger
+	name     string
+	budget   time.Duration
+	redis    asynq.RedisConnOpt
+	config   asynq.Config
+	running  sync.WaitGroup // handlers: asynq can be done with one before it returns
+}
+
+// New builds a worker. It starts nothing.
+func New(s *store.Store, client *mcp.Client, opts Options) *Worker {
+	logger := cmp.Or(opts.Logger, logrus.StandardLogger())
+	budget := cmp.Or(opts.Budget, mcp.DefaultBudget)
+	poll := cmp.Or(opts.PollInterval, 20*time.Millisecond)
+	shutdown := opts.ShutdownTimeout
+	if shutdown <= 0 {
+		shutdown = max(budget+LeaseMargin, budget) // a budget of centuries stays one
+	}
+	w := &Worker{
+		store: s, client: client, contacts: newContacts(s, logger), log: logger,
+		name: cmp.Or(opts.Name, defaultName()), budget: budget, redis: opts.Redis,
+	}
+	w.config = asynq.Config{
+		Concurrency:              cmp.Or(opts.Concurrency, 16),
+		Queues:                   map[string]int{QueueAgent: 6, QueueImport: 2, "default": 2},
+		BaseContext:              func() context.Context { return context.WithValue(context.Background(), begunKey{}, new(atomic.Bool)) },
+		TaskCheckInterval:        poll,
+		DelayedTaskCheckInterval: time.Second,
+		RetryDelayFunc:           retryDelay,
+		IsFailure:                func(err error) bool { return !errors.As(err, new(busyError)) },
+		ErrorHandler:             asynq.ErrorHandlerFunc(w.ended),
+		ShutdownTimeout:          shutdown,
+		Logger:                   logger,
+		LogLevel:                 asynqLevel(logger.GetLevel()),
+	}
+	return w
+}
+
+func defaultName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = runtime.GOOS
+	}
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), uuid.NewString()[:8])
+}
+
+// asynqLevel keeps asynq's own lines to what an operator should look at: what it says of each failed task is said
+// better in the operation's line.
+func asynqLevel(level logrus.Level) asynq.LogLevel {
+	if level >= logrus.DebugLevel {
+		return asynq.DebugLevel
+	}
+	return asynq.ErrorLevel
+}
+
+// Run checks Postgres, the schema and Redis, and then works until ctx is done: it stops taking tasks, waits for the
+// operations that run, settles them, and returns nil. An error says what is wrong with what was checked.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := errors.Join(w.store.Check(ctx), CheckRedis(ctx, w.redis)); err != nil {
+		return err
+	}
+	server := asynq.NewServer(w.redis, w.config)
+	if err := server.Start(asynq.HandlerFunc(w.handle)); err != nil {
+		return fmt.Errorf("start taking tasks: %w", err)
+	}
+	// Contacts are written until the last handler is done, whatever ctx says.
+	contactsDone, stopContacts := context.WithCancel(context.WithoutCancel(ctx))
+	var background sync.WaitGroup
+	background.Go(func() { w.contacts.run(contactsDone) })
+	w.log.WithFields(logrus.Fields{
+		"worker": w.name, "concurrency": w.config.Concurrency, "budget": w.budget.String(),
+	}).Info("the worker is taking tasks")
+
+	<-ctx.Done()
+	w.log.WithField("worker", w.name).Info("the worker is stopping: it takes no more tasks and waits for the operations that run")
+	server.Shutdown()
+	w.running.Wait()
+	stopContacts()
+	background.Wait()
+	w.log.WithField("worker", w.name).Info("the worker has stopped: everything that ran is settled")
+	return nil
+}
+
+// job is what asynq knows about a task.
+type job struct {
+	id, queue string
+	// left is what the job's own Timeout or Deadline leaves of it. asynq sets 30 minutes where a backend sets neither.
+	left *time.Duration
+}
+
+func jobOf(ctx context.Context) job {
+	var j job
+	j.id, _ = asynq.GetTaskID(ctx)
+	j.queue, _ = asynq.GetQueueName(ctx)
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		j.left = &left
+	}
+	return j
+}
+
+type begunKey struct{}
+
+// handle is what asynq calls. The operation does not hang on asynq's context, which ends for reasons of asynq's own: a
+// Redis that hangs, a button on the dashboard, a shutdown. From here on only budgets and limits of ours count.
+func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
+	w.running.Add(1)
+	defer w.running.Done()
+	if begun, ok := ctx.Value(begunKey{}).(*atomic.Bool); ok {
+		begun.Store(true)
+	}
+	job := jobOf(ctx)
+	ctx = context.WithoutCancel(ctx)
+	switch task.Type() {
+	case TypeStep:
+		return w.step(ctx, task, job)
+	case TypeImport:
+		return w.catalogue(ctx, task, job)
+	}
+	return settledFailure{fmt.Sprintf("Invalid request: task type %q is none of legwork's, which are %s and %s.", clip(task.Type()), TypeStep, TypeImport)}
+}
+
+// ended hears of every task that did not succeed. One that asynq ended before its handler began, because its deadline
+// passed in the queue, is settled here: nobody else would.
+func (w *Worker) ended(ctx context.Context, task *asynq.Task, err error) {
+	begun, ok := ctx.Value(begunKey{}).(*atomic.Bool)
+	if !ok || begun.Load() || !errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	w.running.Add(1)
+	defer w.running.Done()
+	job := jobOf(ctx)
+	ctx = context.WithoutCancel(ctx)
+	switch task.Type() {
+	case TypeStep:
+		w.expireStep(ctx, task, job)
+	case TypeImport:
+		w.expireImport(ctx, task, job)
+	}
+}
+
+// retryDelay is how long a task stays away. One that asynq ended while its handler went on comes back to be told what the
+// row says.
+func retryDelay(n int, err error, task *asynq.Task) time.Duration {
+	var busy busyError
+	if errors.As(err, &busy) {
+		return busy.after
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, asynq.ErrLeaseExpired) {
+		return min(time.Duration(n+1)*5*time.Second, time.Minute)
+	}
+	return asynq.DefaultRetryDelayFunc(n, err, task)
+}
+
+// budgetFor is the server's own number where it has one, or else the installation's, tightened to what the job allows.
+func (w *Worker) budgetFor(server *store.Server, job job) mcp.Budget {
+	budget := mcp.Budget{Total: w.budget, Owner: mcp.OwnerInstallation}
+	if server != nil && server.OperationTimeoutSeconds > 0 {
+		budget = mcp.Budget{Total: time.Duration(server.OperationTimeoutSeconds) * time.Second, Owner: mcp.OwnerServer}
+	}
+	if job.left != nil {
+		budget = budget.Tighten(*job.left)
+	}
+	return budget
+}
+
+// unusable is the failure for a server that is unknown or inert; nil when it can be asked.
+func unusable(server *store.Server, identifier string) *mcp.Failure {
+	if server == nil {
+		return mcp.InvalidRequest(identifier, fmt.Sprintf(
+			"Invalid request: there is no server %q, so nothing was sent. Add it with \"legwork server add\", or correct the name in the job.", clip(identifier)))
+	}
+	if why := server.Inert(); why != "" {
+		return mcp.InvalidRequest(identifier, fmt.Sprintf("Invalid request: nothing was sent to server %q, because %s.", identifier, why))
+	}
+	return nil
+}
+
+func wireServer(s *store.Server) mcp.Server {
+	return mcp.Server{Identifier: s.Identifier, URL: s.URL, Credential: mcp.Credential{
+		Reference: s.Credential, Placement: mcp.Placement(s.AuthPlacement), HeaderName: s.AuthHeaderName,
+	}}
+}
+
+func asFailure(err error) *mcp.Failure {
+	var failure *mcp.Failure
+	if err != nil && !errors.As(err, &failure) {
+		panic(err) // mcp promises it
+	}
+	return failure
+}
+
+// persist writes what must not be lost, for as long as SettleTime allows. The last error of the database is what comes
+// back, not that time was up.
+func persist(ctx context.Context, what string, write func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, SettleTime)
+	defer cancel()
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := write(ctx)
+		if err == nil || errors.Is(err, store.ErrClaimLost) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s could not be settled within %s: %w", what, SettleTime, err)
+		case <-time.After(pause):
+		}
+	}
+}
