@@ -193,7 +193,7 @@ func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool
 	seen := make(map[string]bool, len(tools))
 	for _, tool := range tools {
 		tool.RemoteName, tool.Title, tool.Description = cleanText(tool.RemoteName), cleanText(tool.Title), cleanText(tool.Description)
-		tool.InputSchema, tool.Annotations = cleanJSON(tool.InputSchema), cleanJSON(tool.Annotations)
+		tool.InputSchema, tool.Annotations = keepJSON(tool.InputSchema), keepJSON(tool.Annotations)
 		if seen[tool.RemoteName] {
 			out = append(out, SkippedTool{Name: tool.RemoteName, Reason: "the server lists a tool of this name more than once; the first one counts"})
 			continue
@@ -401,7 +401,8 @@ func writeImported(ctx context.Context, tx pgx.Tx, server string, live, skipped 
 }
 
 // FailImport tells why an import did not happen, in one import_error row, and gives the claim up. The catalogue stays as it
-// was. Claim 0 is an import that was never claimed, of an unknown or an inert server: only the row is written. The error is
+// was. Claim 0 is an import that was never claimed, of an unknown or an inert server: only the row is written, once for a
+// task that comes again with the same failure. The error is
 // [ErrClaimLost] when another import has begun since; then nothing is written. A claim settles once: failing again with it,
 // after a reply that was lost, changes nothing.
 func (s *Store) FailImport(ctx context.Context, server string, claim int64, failure Failure, spent ImportSpent) error {
@@ -414,10 +415,12 @@ func (s *Store) FailImport(ctx context.Context, server string, claim int64, fail
 		)
 		insert into import_error (server, kind, message, asked, budget_ms, legs, task_id)
 		select $1, $3, $4, $5, $6, coalesce($7::json, '[]'), $8
-		where $2 = 0 or exists (select from released)`,
+		where exists (select from released) or $2 = 0 and not exists (
+			select from import_error e
+			where e.task_id = $8 and e.kind = $3 and e.server is not distinct from $1)`,
 		text(server), claim, failure.Kind, cleanText(failure.Message), text(failure.Asked), zeronull.Int8(spent.BudgetMS),
 		cleanLegs(spent.Legs), text(spent.TaskID))
-	if err == nil && tag.RowsAffected() == 0 {
+	if err == nil && tag.RowsAffected() == 0 && claim != 0 {
 		_, err = s.importSettledBefore(ctx, server, claim, 0)
 	}
 	if err != nil {

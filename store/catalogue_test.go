@@ -418,3 +418,30 @@ func TestNastyTextLosesNoTool(t *testing.T) {
 	diff(t, "report", store.ImportReport{Imported: len(tools)}, b.importTools("docs", tools...))
 	diff(t, "report of the same again", store.ImportReport{Unchanged: len(tools)}, b.importTools("docs", tools...))
 }
+
+// A task that asynq ended before its handler began comes again and again.
+func TestFailImportOfOneTaskLeavesOneRow(t *testing.T) {
+	b := newBench(t)
+	spent := store.Failure{Kind: "budget_spent", Message: "x", Asked: "no"}
+	for range 3 {
+		if err := b.FailImport(t.Context(), "docs", 0, spent, store.ImportSpent{TaskID: "one"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.FailImport(t.Context(), "docs", 0, spent, store.ImportSpent{TaskID: "two"}); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "rows", int64(2), ask[int64](b, `select count(*) from import_error`))
+}
+
+func TestASchemaIsKeptByteForByte(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	schema := `{"type":"object" , "default":"\u0000\ud800",` + "\n" + `"maximum":9007199254740993e0}`
+	b.importTools("docs", store.ImportedTool{Name: "mcp_docs_search", RemoteName: "search", InputSchema: []byte(schema)})
+	tool, err := b.Tool(t.Context(), "mcp_docs_search")
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "schema", schema, string(tool.InputSchema))
+}

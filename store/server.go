@@ -138,6 +138,7 @@ func serverError(err error) error {
 // the identifier among them, are ignored. The row is locked meanwhile, so two updates never lose each other's edits. An
 // error of change is returned as it is and nothing is written. The server as it then stands is returned; [ErrNotFound].
 func (s *Store) UpdateServer(ctx context.Context, identifier string, change func(*Server) error) (Server, error) {
+	identifier = cleanText(identifier)
 	var updated Server
 	var declined error
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -16,12 +17,12 @@ func TestCheck(t *testing.T) {
 		t.Errorf("a migrated database: %v", err)
 	}
 	b.exec(`insert into legwork_schema_version (version_id, is_applied) values (9999, true)`)
-	want := `the schema is at version 9999, this legwork knows 1: upgrade legwork`
+	want := fmt.Sprintf("the schema is at version 9999, this legwork knows %d: upgrade legwork", store.SchemaVersion())
 	if err := b.Check(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("a newer schema: %v, want %s", err, want)
 	}
 	b.exec(`delete from legwork_schema_version where version_id > 0`)
-	want = `the schema is at version 0, this legwork needs 1: run "legwork migrate up"`
+	want = fmt.Sprintf(`the schema is at version 0, this legwork needs %d: run "legwork migrate up"`, store.SchemaVersion())
 	if err := b.Check(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("an older schema: %v, want %s", err, want)
 	}

@@ -29,6 +29,14 @@ func cleanJSON(raw json.RawMessage) json.RawMessage {
 	return cleanJSONWithin(raw, maxNesting)
 }
 
+// keepJSON is JSON that is stored byte for byte wherever Postgres takes it so, escapes that cannot be read as text included.
+func keepJSON(raw json.RawMessage) json.RawMessage {
+	if utf8.Valid(raw) && json.Valid(raw) && nesting(raw) <= maxNesting {
+		return raw
+	}
+	return cleanJSON(raw)
+}
+
 func cleanJSONWithin(raw json.RawMessage, levels int) json.RawMessage {
 	if len(raw) == 0 {
 		return nil
