@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,6 +179,55 @@ func TestIdleConnectionThatWasClosed(t *testing.T) {
 	if got := len(fake.Sent("tools/call")); got != 3 {
 		t.Errorf("3 calls were sent %d times", got)
 	}
+}
+
+// A kept connection that turns out to be dead before anything is written on it does not count as asked, when no other can
+// be made in its place.
+func TestKeptConnectionIsDeadAndSoIsTheServer(t *testing.T) {
+	t.Parallel()
+	nowhere := strings.TrimSuffix(strings.TrimPrefix(mcptest.Nowhere(t), "http://"), "/mcp")
+	fake := mcptest.New(t, mcptest.Options{})
+	var dead atomic.Bool
+	client := newClient(t, parts{
+		tune: func(wire *http.Transport) {
+			dial := wire.DialContext
+			wire.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if dead.Load() {
+					return dial(ctx, network, nowhere)
+				}
+				conn, err := dial(ctx, network, address)
+				return &mortal{Conn: conn, dead: &dead}, err
+			}
+		},
+		wrap: func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Header.Get("Mcp-Session-Id") != "" {
+					dead.Store(true)
+				}
+				return next.RoundTrip(r)
+			})
+		},
+	})
+	_, spent, err := client.CallTool(t.Context(), docs(fake.URL), echo, ample)
+	if f := failure(t, err); f.Kind != mcp.KindUnreachable || f.Asked != mcp.AskedNo {
+		t.Errorf("failure %s, asked %s: %s", f.Kind, f.Asked, f.Message)
+	}
+	if diff := cmp.Diff(after("notifications/initialized", "unreachable", 0), legs(spent)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// mortal is a connection that takes nothing more once it is dead.
+type mortal struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (m *mortal) Write(p []byte) (int, error) {
+	if m.dead.Load() {
+		return 0, syscall.EPIPE
+	}
+	return m.Conn.Write(p)
 }
 
 // A call is sent once, whatever becomes of its connection: net/http repeats some requests by itself.
