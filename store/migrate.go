@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -106,10 +107,11 @@ func migration(source *goose.Source) Migration {
 
 // withGoose lends a provider on a connection of its own: goose speaks database/sql only.
 func withGoose(ctx context.Context, databaseURL string, use func(*goose.Provider) error) error {
-	config, err := pgx.ParseConfig(databaseURL)
+	pool, err := pgxpool.ParseConfig(databaseURL) // which knows what is meant for a pool; one connection is used here
 	if err != nil {
 		return fmt.Errorf("read the database URL: %w", err)
 	}
+	config := pool.ConnConfig
 	// goose keeps its times as timestamps without a zone, by the session's clock.
 	config.RuntimeParams["timezone"] = "UTC"
 	db := stdlib.OpenDB(*config)
@@ -129,7 +131,12 @@ func withGoose(ctx context.Context, databaseURL string, use func(*goose.Provider
 	return use(provider)
 }
 
+// reachTime bounds how long a Postgres may take to accept a connection. The migrations themselves take what they take.
+const reachTime = 10 * time.Second
+
 func reach(ctx context.Context, db *sql.DB, config *pgx.ConnConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
 	if err := db.PingContext(ctx); err != nil {
 		return reachError(config, err)
 	}

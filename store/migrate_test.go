@@ -84,6 +84,15 @@ func TestMigrateUpDownUp(t *testing.T) {
 	}
 }
 
+// What the worker's pool is told stands in the same URL.
+func TestMigrateWithAURLForAPool(t *testing.T) {
+	t.Parallel()
+	databaseURL := withParameter(t, storetest.Empty(t), "pool_max_conns", "3")
+	if _, err := store.MigrateUp(t.Context(), databaseURL); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMigrateUpByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	databaseURL := storetest.Empty(t)

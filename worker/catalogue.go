@@ -35,7 +35,7 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, mcp.Spent{}, failure)
 	}
 
-	found, spent, err := w.client.ListTools(ctx, wireServer(claim.Server), w.budgetFor(claim.Server, job))
+	found, spent, err := w.client.ListTools(ctx, ServerOf(*claim.Server), w.budgetFor(claim.Server, job))
 	if failure := asFailure(err); failure != nil {
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, spent, failure)
 	}

@@ -110,7 +110,7 @@ func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.
 	if failure := unusable(claim.Server, step.Server); failure != nil {
 		return refused(failure)
 	}
-	result, spent, err := w.client.CallTool(ctx, wireServer(claim.Server), mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments}, budget)
+	result, spent, err := w.client.CallTool(ctx, ServerOf(*claim.Server), mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments}, budget)
 	failure := asFailure(err)
 	if failure == nil || failure.Kind == mcp.KindToolError {
 		w.contacts.note(step.Server, spent)

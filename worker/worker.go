@@ -204,12 +204,29 @@ func retryDelay(n int, err error, task *asynq.Task) time.Duration {
 	return asynq.DefaultRetryDelayFunc(n, err, task)
 }
 
-// budgetFor is the server's own number where it has one, or else the installation's, tightened to what the job allows.
-func (w *Worker) budgetFor(server *store.Server, job job) mcp.Budget {
-	budget := mcp.Budget{Total: w.budget, Owner: mcp.OwnerInstallation}
-	if server != nil && server.OperationTimeoutSeconds > 0 {
-		budget = mcp.Budget{Total: time.Duration(server.OperationTimeoutSeconds) * time.Second, Owner: mcp.OwnerServer}
+// BudgetOf is what an operation against a server may take: the server's own number where it has one, or else the
+// installation's. A job may tighten it.
+func BudgetOf(server store.Server, installation time.Duration) mcp.Budget {
+	if server.OperationTimeoutSeconds > 0 {
+		return mcp.Budget{Total: time.Duration(server.OperationTimeoutSeconds) * time.Second, Owner: mcp.OwnerServer}
 	}
+	return mcp.Budget{Total: installation, Owner: mcp.OwnerInstallation}
+}
+
+// ServerOf is a server's row as an operation needs it.
+func ServerOf(s store.Server) mcp.Server {
+	return mcp.Server{Identifier: s.Identifier, URL: s.URL, Credential: mcp.Credential{
+		Reference: s.Credential, Placement: mcp.Placement(s.AuthPlacement), HeaderName: s.AuthHeaderName,
+	}}
+}
+
+// budgetFor is the budget of a job's operation. A server that is unknown has none of its own.
+func (w *Worker) budgetFor(server *store.Server, job job) mcp.Budget {
+	var row store.Server
+	if server != nil {
+		row = *server
+	}
+	budget := BudgetOf(row, w.budget)
 	if job.left != nil {
 		budget = budget.Tighten(*job.left)
 	}
@@ -226,12 +243,6 @@ func unusable(server *store.Server, identifier string) *mcp.Failure {
 		return mcp.InvalidRequest(identifier, fmt.Sprintf("Invalid request: nothing was sent to server %q, because %s.", identifier, why))
 	}
 	return nil
-}
-
-func wireServer(s *store.Server) mcp.Server {
-	return mcp.Server{Identifier: s.Identifier, URL: s.URL, Credential: mcp.Credential{
-		Reference: s.Credential, Placement: mcp.Placement(s.AuthPlacement), HeaderName: s.AuthHeaderName,
-	}}
 }
 
 func asFailure(err error) *mcp.Failure {

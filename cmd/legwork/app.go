@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"legwork/config"
-	"legwork/mcp"
 	"legwork/store"
 )
 
@@ -118,7 +117,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) != nil {
-			return usagef("%d arguments were given, but it is %q", len(args), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+			return usagef("%d arguments were given: it is written %q", len(args), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 		}
 		return nil
 	}
@@ -216,21 +215,6 @@ func (a *app) hint(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\
 
 func jsonFlag(cmd *cobra.Command, into *bool) {
 	cmd.Flags().BoolVar(into, "json", false, "print JSON")
-}
-
-// wireServer is a server's row as an operation needs it.
-func wireServer(s store.Server) mcp.Server {
-	return mcp.Server{Identifier: s.Identifier, URL: s.URL, Credential: mcp.Credential{
-		Reference: s.Credential, Placement: mcp.Placement(s.AuthPlacement), HeaderName: s.AuthHeaderName,
-	}}
-}
-
-// budgetOf is what an operation against the server may take.
-func budgetOf(cfg config.Config, s store.Server) mcp.Budget {
-	if s.OperationTimeoutSeconds > 0 {
-		return mcp.Budget{Total: time.Duration(s.OperationTimeoutSeconds) * time.Second, Owner: mcp.OwnerServer}
-	}
-	return mcp.Budget{Total: cfg.OperationTimeout, Owner: mcp.OwnerInstallation}
 }
 
 // noSuchServer puts a row that is not there into an operator's words.

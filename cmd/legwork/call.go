@@ -69,7 +69,7 @@ func (a *app) call(ctx context.Context, server, tool string, opts callOptions) e
 		if why := row.Inert(); why != "" {
 			return fmt.Errorf("server %q is not asked: %s", server, why)
 		}
-		budget := budgetOf(cfg, row).Total
+		budget := worker.BudgetOf(row, cfg.OperationTimeout).Total
 		task, id, err := worker.NewStepTask(payload, roomFor(budget)...)
 		if err != nil {
 			return err

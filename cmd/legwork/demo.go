@@ -276,6 +276,7 @@ func (d *demo) startWorker(ctx context.Context) error {
 	}
 	w := worker.New(d.rows, client, worker.Options{
 		Redis: d.redis, Concurrency: demoConcurrency, Budget: demoBudget, Logger: logger,
+		PollInterval: 100 * time.Millisecond, // the embedded Redis is slower than a real one
 	})
 	// It is stopped in its turn, not by the signal that ends the demo.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -57,14 +57,17 @@ func (d *demo) await(ctx context.Context, operations []demoOperation) ([]demoRow
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	rows := make([]demoRow, len(operations))
 	for {
-		rows, err := d.read(ctx, operations)
-		if err != nil {
-			return nil, err
-		}
 		settled := 0
-		for _, row := range rows {
-			if row.settled {
+		for i := range rows {
+			if !rows[i].settled {
+				var err error
+				if rows[i], err = d.read(ctx, operations[i]); err != nil {
+					return nil, err
+				}
+			}
+			if rows[i].settled {
 				settled++
 			}
 		}
@@ -82,21 +85,12 @@ func (d *demo) await(ctx context.Context, operations []demoOperation) ([]demoRow
 	}
 }
 
-// read reads every operation's row.
-func (d *demo) read(ctx context.Context, operations []demoOperation) ([]demoRow, error) {
-	rows := make([]demoRow, len(operations))
-	for i, o := range operations {
-		var err error
-		if o.tool == "" {
-			rows[i], err = d.readImport(ctx, o)
-		} else {
-			rows[i], err = d.readStep(ctx, o)
-		}
-		if err != nil {
-			return nil, err
-		}
+// read reads an operation's row.
+func (d *demo) read(ctx context.Context, o demoOperation) (demoRow, error) {
+	if o.tool == "" {
+		return d.readImport(ctx, o)
 	}
-	return rows, nil
+	return d.readStep(ctx, o)
 }
 
 func (d *demo) readStep(ctx context.Context, o demoOperation) (demoRow, error) {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,15 +42,16 @@ func startDocs() (demoServer, error) {
 		func(_ context.Context, _ *sdk.CallToolRequest, in numbers) (*sdk.CallToolResult, any, error) {
 			return said(fmt.Sprint(in.A + in.B)), nil, nil
 		})
-	return serveSDK(server, nil)
+	return serveHTTP(sdkHandler(server))
 }
 
-// The crm's session takes longer to open than the budget, and each of its two legs stays clear of the grant that it gets:
-// the first leaves 1.5 s, which are granted as 2. The half second on either side is what a busy machine may add.
-var crmDelays = map[string]time.Duration{
-	"initialize":                1500 * time.Millisecond,
-	"notifications/initialized": 1550 * time.Millisecond,
-}
+const (
+	// The crm's session opens when the demo's budget has just gone.
+	crmOpen = demoBudget + 20*time.Millisecond
+	// Half of that is spent on initialize, and the rest on the next leg. What is left between the two is granted as 2 s, and
+	// that is as far from the ends of both grants as it can be: a busy machine adds to both.
+	crmInitialize = demoBudget / 2
+)
 
 // startCRM starts a server that takes its time to open a session and is quick after that.
 func startCRM() (demoServer, error) {
@@ -64,7 +63,49 @@ func startCRM() (demoServer, error) {
 		func(_ context.Context, _ *sdk.CallToolRequest, in customer) (*sdk.CallToolResult, any, error) {
 			return said(in.Name + " has been a customer since 2019."), nil, nil
 		})
-	return serveSDK(server, crmDelays)
+	began := &beginnings{at: map[string]time.Time{}}
+	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			if method == "initialize" {
+				began.set(req.GetSession().ID())
+				wait(ctx, crmInitialize)
+			}
+			return next(ctx, method, req)
+		}
+	})
+	handler := sdkHandler(server)
+	return serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if at, known := began.get(r.Header.Get("Mcp-Session-Id")); known {
+			wait(r.Context(), crmOpen-time.Since(at))
+		}
+		handler.ServeHTTP(w, r)
+	}))
+}
+
+// beginnings tells when sessions were asked for.
+type beginnings struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (b *beginnings) set(session string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at[session] = time.Now()
+}
+
+func (b *beginnings) get(session string) (at time.Time, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, known = b.at[session]
+	return at, known
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // startBilling starts a server whose tool fails.
@@ -78,7 +119,7 @@ func startBilling() (demoServer, error) {
 		func(_ context.Context, _ *sdk.CallToolRequest, in charge) (*sdk.CallToolResult, any, error) {
 			return nil, nil, fmt.Errorf("the card of %s has expired", in.Customer)
 		})
-	return serveSDK(server, nil)
+	return serveHTTP(sdkHandler(server))
 }
 
 // startMail starts what accepts connections, reads, and never says a word.
@@ -143,10 +184,9 @@ func said(text string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 }
 
-// serveSDK serves an MCP server over Streamable HTTP, holding each JSON-RPC method up for as long as delays says.
-func serveSDK(server *sdk.Server, delays map[string]time.Duration) (demoServer, error) {
-	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
-	return serveHTTP(delay(handler, delays))
+// sdkHandler serves an MCP server over Streamable HTTP.
+func sdkHandler(server *sdk.Server) http.Handler {
+	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
 }
 
 // serveHTTP serves on a free port of the loopback interface.
@@ -167,30 +207,6 @@ func serveHTTP(handler http.Handler) (demoServer, error) {
 		server.Close()
 		running.Wait()
 	}}, nil
-}
-
-// delay holds a JSON-RPC message up by its method before it hands it on.
-func delay(next http.Handler, delays map[string]time.Duration) http.Handler {
-	if len(delays) == 0 {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		var message struct {
-			Method string `json:"method"`
-		}
-		_ = json.Unmarshal(body, &message) // what is no message is for next to refuse
-		select {
-		case <-time.After(delays[message.Method]):
-			next.ServeHTTP(w, r)
-		case <-r.Context().Done():
-		}
-	})
 }
 
 var handbook = []string{

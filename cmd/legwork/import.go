@@ -103,7 +103,7 @@ func (a *app) importCatalogues(ctx context.Context, cfg config.Config, rows *sto
 		imports := make([]*importing, len(servers))
 		longest := time.Duration(0)
 		for i, s := range servers {
-			budget := budgetOf(cfg, s).Total
+			budget := worker.BudgetOf(s, cfg.OperationTimeout).Total
 			longest = max(longest, budget)
 			imports[i] = &importing{Server: s.Identifier, TaskID: uuid.NewString()}
 			task, err := worker.NewImportTask(worker.ImportPayload{Server: s.Identifier},

@@ -13,6 +13,7 @@ import (
 	"legwork/config"
 	"legwork/mcp"
 	"legwork/store"
+	"legwork/worker"
 )
 
 func newServerPingCommand(a *app) *cobra.Command {
@@ -43,7 +44,7 @@ func (a *app) ping(ctx context.Context, cfg config.Config, rows *store.Store, s 
 		return err
 	}
 	defer client.Close()
-	info, spent, err := client.Ping(ctx, wireServer(s), budgetOf(cfg, s))
+	info, spent, err := client.Ping(ctx, worker.ServerOf(s), worker.BudgetOf(s, cfg.OperationTimeout))
 	if ctx.Err() != nil {
 		return errors.New("interrupted: the ping was given up")
 	}

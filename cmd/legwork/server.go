@@ -73,7 +73,7 @@ func (f *serverFlags) apply(s *store.Server) error {
 	if err := f.applyCredential(s); err != nil {
 		return err
 	}
-	if err := wireServer(*s).Validate(); err != nil {
+	if err := worker.ServerOf(*s).Validate(); err != nil {
 		return usageError{err}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (a *app) serverIs(cfg config.Config, s store.Server, done string) {
 	if len(missing) > 0 {
 		a.hint("it is not asked yet: %s", strings.Join(missing, ", and "))
 	}
-	if budget := budgetOf(cfg, s); budget.Owner == mcp.OwnerServer && budget.Total+worker.SettleTime > cfg.ShutdownTimeout {
+	if budget := worker.BudgetOf(s, cfg.OperationTimeout); budget.Owner == mcp.OwnerServer && budget.Total+worker.SettleTime > cfg.ShutdownTimeout {
 		a.hint("its budget of %s is longer than a worker that is told to stop may take: raise LEGWORK_SHUTDOWN_TIMEOUT to %s or more",
 			duration(budget.Total), duration(budget.Total+worker.SettleTime))
 	}
@@ -284,7 +284,7 @@ func newServerShowCommand(a *app) *cobra.Command {
 }
 
 func (a *app) showServer(cfg config.Config, s store.ServerOverview) {
-	budget := duration(budgetOf(cfg, s.Server).Total)
+	budget := duration(worker.BudgetOf(s.Server, cfg.OperationTimeout).Total)
 	if s.OperationTimeoutSeconds > 0 {
 		budget += ", its own"
 	} else {
