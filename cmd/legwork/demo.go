@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -39,7 +38,8 @@ type demoCase struct {
 	server    string
 	about     string // what is to be known about it, for the reader
 	start     func() (demoServer, error)
-	timeout   int // operation_timeout_seconds of its row; 0 is none
+	timeout   int  // operation_timeout_seconds of its row; 0 is none
+	delicate  bool // begins when everything before it is settled, so that a busy machine does not change how it comes out
 	tool      string
 	arguments string
 
@@ -66,21 +66,21 @@ func demoCases() []demoCase {
 		tool: "search", arguments: `{"query":"budget"}`,
 		imported: imported, called: succeeded,
 	}, {
-		server: "crm", about: "takes 3 s to open a session", start: startCRM,
+		server: "billing", about: "healthy, but its tool fails", start: startBilling,
+		tool: "charge", arguments: `{"customer":"Ada","cents":1250}`,
+		imported: imported, called: fails("failed", mcp.KindToolError, mcp.AskedYes),
+	}, {
+		server: "fax", about: "nothing listens there", start: startFax,
+		tool: "send", arguments: `{"number":"+44 20 7946 0000","text":"hello"}`,
+		imported: fails("error", mcp.KindUnreachable, mcp.AskedNo), called: fails("failed", mcp.KindUnreachable, mcp.AskedNo),
+	}, {
+		server: "crm", about: "takes 3 s to open a session", start: startCRM, delicate: true,
 		tool: "lookup", arguments: `{"name":"Ada"}`,
 		imported: fails("error", mcp.KindBudgetSpent, mcp.AskedNo), called: fails("failed", mcp.KindBudgetSpent, mcp.AskedNo),
 	}, {
 		server: "mail", about: "accepts and never answers; own budget of 2 s", start: startMail, timeout: 2,
 		tool: "send", arguments: `{"to":"ada@example.org","text":"hello"}`,
 		imported: fails("error", mcp.KindNoAnswer, mcp.AskedUnknown), called: fails("failed", mcp.KindNoAnswer, mcp.AskedUnknown),
-	}, {
-		server: "fax", about: "nothing listens there", start: startFax,
-		tool: "send", arguments: `{"number":"+44 20 7946 0000","text":"hello"}`,
-		imported: fails("error", mcp.KindUnreachable, mcp.AskedNo), called: fails("failed", mcp.KindUnreachable, mcp.AskedNo),
-	}, {
-		server: "billing", about: "healthy, but its tool fails", start: startBilling,
-		tool: "charge", arguments: `{"customer":"Ada","cents":1250}`,
-		imported: imported, called: fails("failed", mcp.KindToolError, mcp.AskedYes),
 	}}
 }
 
@@ -158,17 +158,13 @@ func (d *demo) play(ctx context.Context) (verdict, err error) {
 	if err := d.startWorker(ctx); err != nil {
 		return nil, err
 	}
-	operations, err := d.enqueue(ctx)
+	operations, err := d.work(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := d.await(ctx, operations)
-	if err != nil {
-		return nil, err
-	}
-	d.printRows(operations, rows)
-	d.printFailures(operations, rows)
-	return d.judge(operations, rows), nil
+	d.printRows(operations)
+	d.printFailures(operations)
+	return d.judge(operations), nil
 }
 
 // later has stop called when the demo ends; what was started last is stopped first.
@@ -292,34 +288,6 @@ func (d *demo) startWorker(ctx context.Context) error {
 	})
 	d.started("worker", "in this process", "each operation has a budget of "+duration(demoBudget))
 	return nil
-}
-
-// enqueue enqueues an import and a step for each server, as a backend would.
-func (d *demo) enqueue(ctx context.Context) ([]demoOperation, error) {
-	client := asynq.NewClient(d.redis)
-	defer client.Close()
-	var operations []demoOperation
-	for _, c := range d.cases {
-		task, err := worker.NewImportTask(worker.ImportPayload{Server: c.server})
-		if err != nil {
-			return nil, err
-		}
-		info, err := client.EnqueueContext(ctx, task)
-		if err != nil {
-			return nil, fmt.Errorf("enqueue the import of %q: %w", c.server, err)
-		}
-		operations = append(operations, demoOperation{server: c.server, id: info.ID, want: c.imported})
-
-		task, step, err := worker.NewStepTask(worker.StepPayload{Server: c.server, Tool: c.tool, Arguments: json.RawMessage(c.arguments)})
-		if err != nil {
-			return nil, err
-		}
-		if _, err := client.EnqueueContext(ctx, task); err != nil {
-			return nil, fmt.Errorf("enqueue the step of %q: %w", c.server, err)
-		}
-		operations = append(operations, demoOperation{server: c.server, tool: c.tool, id: step, want: c.called})
-	}
-	return operations, nil
 }
 
 // stay keeps everything up until ctx ends and tells how to reach it.

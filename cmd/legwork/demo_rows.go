@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
 
 	"legwork/mcp"
 	"legwork/store"
@@ -29,6 +30,7 @@ type demoOperation struct {
 	tool   string // empty: a catalogue import
 	id     string // of the step, or of the import's task
 	want   demoOutcome
+	row    demoRow // as last read
 }
 
 func (o demoOperation) String() string {
@@ -46,8 +48,11 @@ type demoRow struct {
 	legs     []mcp.Leg
 }
 
-// await reads the rows until all are settled, for as long as demoLimit; what is not settled by then comes back so.
-func (d *demo) await(ctx context.Context, operations []demoOperation) ([]demoRow, error) {
+// work enqueues an import and a step for each server, as a backend would, and waits until their rows are settled. That lasts
+// demoLimit at most; what is not settled by then comes back so.
+func (d *demo) work(ctx context.Context) ([]demoOperation, error) {
+	client := asynq.NewClient(d.redis)
+	defer client.Close()
 	_, live := terminal(d.stdout)
 	live = live && !d.verbose // the log would run into a line that is rewritten
 	progress := &progress{out: d.stdout, live: live, width: d.lineWidth(), what: "the worker is at it", began: time.Now()}
@@ -55,32 +60,72 @@ func (d *demo) await(ctx context.Context, operations []demoOperation) ([]demoRow
 	if !live {
 		fmt.Fprintln(d.stdout) // on a terminal the line is cleared again
 	}
+	var operations []demoOperation
+	for _, c := range d.cases {
+		if c.delicate {
+			if err := d.await(ctx, operations, progress); err != nil {
+				return nil, err
+			}
+		}
+		added, err := enqueueDemo(ctx, client, c)
+		if err != nil {
+			return nil, err
+		}
+		operations = append(operations, added...)
+	}
+	return operations, d.await(ctx, operations, progress)
+}
+
+func enqueueDemo(ctx context.Context, client *asynq.Client, c demoCase) ([]demoOperation, error) {
+	task, err := worker.NewImportTask(worker.ImportPayload{Server: c.server})
+	if err != nil {
+		return nil, err
+	}
+	imported, err := client.EnqueueContext(ctx, task)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue the import of %q: %w", c.server, err)
+	}
+	task, step, err := worker.NewStepTask(worker.StepPayload{Server: c.server, Tool: c.tool, Arguments: json.RawMessage(c.arguments)})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := client.EnqueueContext(ctx, task); err != nil {
+		return nil, fmt.Errorf("enqueue the step of %q: %w", c.server, err)
+	}
+	return []demoOperation{
+		{server: c.server, id: imported.ID, want: c.imported},
+		{server: c.server, tool: c.tool, id: step, want: c.called},
+	}, nil
+}
+
+// await reads the operations' rows until all are settled or time is up.
+func (d *demo) await(ctx context.Context, operations []demoOperation, progress *progress) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	rows := make([]demoRow, len(operations))
 	for {
 		settled := 0
-		for i := range rows {
-			if !rows[i].settled {
+		for i := range operations {
+			o := &operations[i]
+			if !o.row.settled {
 				var err error
-				if rows[i], err = d.read(ctx, operations[i]); err != nil {
-					return nil, err
+				if o.row, err = d.read(ctx, *o); err != nil {
+					return err
 				}
 			}
-			if rows[i].settled {
+			if o.row.settled {
 				settled++
 			}
 		}
-		progress.state(fmt.Sprintf("%d of %d operations are settled", settled, len(rows)))
-		if settled == len(rows) || time.Since(progress.began) > demoLimit {
-			return rows, nil
+		progress.state(fmt.Sprintf("%d of %d operations are settled", settled, 2*len(d.cases)))
+		if settled == len(operations) || time.Since(progress.began) > demoLimit {
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-d.worker.done:
-			return nil, cmp.Or(d.worker.err, errors.New("the worker ended before its work was done"))
+			return cmp.Or(d.worker.err, errors.New("the worker ended before its work was done"))
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -151,20 +196,18 @@ func (d *demo) readImport(ctx context.Context, o demoOperation) (demoRow, error)
 	return row, err
 }
 
-func (d *demo) printRows(operations []demoOperation, rows []demoRow) {
-	cells := make([][]string, len(rows))
-	for i, row := range rows {
+func (d *demo) printRows(operations []demoOperation) {
+	cells := make([][]string, len(operations))
+	for i, o := range operations {
 		spent := ""
-		if len(row.legs) > 0 {
+		if len(o.row.legs) > 0 {
 			var total time.Duration
-			for _, leg := range row.legs {
+			for _, leg := range o.row.legs {
 				total += leg.Elapsed
 			}
 			spent = duration(total)
 		}
-		cells[i] = []string{
-			operations[i].server, operations[i].String(), row.status, row.kind, row.asked, spent, strconv.Itoa(len(row.legs)),
-		}
+		cells[i] = []string{o.server, o.String(), o.row.status, o.row.kind, o.row.asked, spent, strconv.Itoa(len(o.row.legs))}
 	}
 	fmt.Fprintln(d.stdout)
 	writeTable(d.stdout, d.lineWidth(), []column{
@@ -173,15 +216,15 @@ func (d *demo) printRows(operations []demoOperation, rows []demoRow) {
 }
 
 // printFailures prints each failure's sentence and where its time went.
-func (d *demo) printFailures(operations []demoOperation, rows []demoRow) {
-	for i, row := range rows {
-		if row.sentence == "" {
+func (d *demo) printFailures(operations []demoOperation) {
+	for _, o := range operations {
+		if o.row.sentence == "" {
 			continue
 		}
-		fmt.Fprintf(d.stdout, "\n%s, %s\n%s\n", operations[i].server, operations[i], d.indented(row.sentence))
-		d.printLegs(row.legs)
+		fmt.Fprintf(d.stdout, "\n%s, %s\n%s\n", o.server, o, d.indented(o.row.sentence))
+		d.printLegs(o.row.legs)
 	}
-	if reading := demoReading(operations, rows); reading != "" {
+	if reading := demoReading(operations); reading != "" {
 		fmt.Fprintf(d.stdout, "\nHow to read it:\n%s\n", d.indented(reading))
 	}
 }
@@ -198,7 +241,7 @@ func (d *demo) printLegs(legs []mcp.Leg) {
 }
 
 // demoReading tells the kinds of failure apart, in one sentence.
-func demoReading(operations []demoOperation, rows []demoRow) string {
+func demoReading(operations []demoOperation) string {
 	var parts []string
 	for _, meaning := range []struct {
 		kind mcp.Kind
@@ -209,14 +252,11 @@ func demoReading(operations []demoOperation, rows []demoRow) string {
 		{mcp.KindNoAnswer, "took the request and never answered: nobody knows what it did with it"},
 		{mcp.KindToolError, "works, and its tool failed"},
 	} {
-		var servers []string
-		for i, row := range rows {
-			if row.kind == string(meaning.kind) && !slices.Contains(servers, operations[i].server) {
-				servers = append(servers, operations[i].server)
+		for _, o := range operations {
+			part := o.server + " " + meaning.says
+			if o.row.kind == string(meaning.kind) && !slices.Contains(parts, part) {
+				parts = append(parts, part)
 			}
-		}
-		for _, server := range servers {
-			parts = append(parts, server+" "+meaning.says)
 		}
 	}
 	if len(parts) == 0 {
@@ -226,23 +266,22 @@ func demoReading(operations []demoOperation, rows []demoRow) string {
 }
 
 // judge compares the rows with what they should be, and says so.
-func (d *demo) judge(operations []demoOperation, rows []demoRow) error {
+func (d *demo) judge(operations []demoOperation) error {
 	var wrong []string
-	for i, row := range rows {
-		got := row.demoOutcome.String()
-		if !row.settled {
+	for _, o := range operations {
+		got := o.row.demoOutcome.String()
+		if !o.row.settled {
 			got += ", and not settled within " + duration(demoLimit)
 		}
-		if row.settled && row.demoOutcome == operations[i].want {
-			continue
+		if !o.row.settled || o.row.demoOutcome != o.want {
+			wrong = append(wrong, fmt.Sprintf("  %s, %s: expected %s, got %s", o.server, o, o.want, got))
 		}
-		wrong = append(wrong, fmt.Sprintf("  %s, %s: expected %s, got %s", operations[i].server, operations[i], operations[i].want, got))
 	}
 	if len(wrong) == 0 {
-		fmt.Fprintf(d.stdout, "\nall %d rows are as they should be\n", len(rows))
+		fmt.Fprintf(d.stdout, "\nall %d rows are as they should be\n", len(operations))
 		return nil
 	}
-	fmt.Fprintf(d.stdout, "\n%d of %d rows are not as they should be:\n%s\n", len(wrong), len(rows), strings.Join(wrong, "\n"))
+	fmt.Fprintf(d.stdout, "\n%d of %d rows are not as they should be:\n%s\n", len(wrong), len(operations), strings.Join(wrong, "\n"))
 	return errSaid{exitFailed}
 }
 

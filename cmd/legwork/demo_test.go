@@ -53,14 +53,14 @@ func TestDemo(t *testing.T) {
 		{"SERVER", "OPERATION", "STATUS", "KIND", "ASKED"},
 		{"docs", "import", "ok", "", ""},
 		{"docs", "step search", "succeeded", "", ""},
+		{"billing", "import", "ok", "", ""},
+		{"billing", "step charge", "failed", "tool_error", "yes"},
+		{"fax", "import", "error", "unreachable", "no"},
+		{"fax", "step send", "failed", "unreachable", "no"},
 		{"crm", "import", "error", "budget_spent", "no"},
 		{"crm", "step lookup", "failed", "budget_spent", "no"},
 		{"mail", "import", "error", "no_answer", "unknown"},
 		{"mail", "step send", "failed", "no_answer", "unknown"},
-		{"fax", "import", "error", "unreachable", "no"},
-		{"fax", "step send", "failed", "unreachable", "no"},
-		{"billing", "import", "ok", "", ""},
-		{"billing", "step charge", "failed", "tool_error", "yes"},
 	}
 	if diff := cmp.Diff(want, demoTable(t, stdout, "SPENT")); diff != "" {
 		t.Errorf("the table (-want +got):\n%s", diff)
@@ -103,7 +103,7 @@ func TestDemo(t *testing.T) {
 func TestDemoSaysWhatIsNotAsItShouldBe(t *testing.T) {
 	t.Parallel()
 	cases := demoCases()
-	docs, fax := cases[0], cases[3]
+	docs, fax := cases[0], cases[2]
 	docs.imported.status = "partial"
 	fax.called = demoOutcome{status: "succeeded"}
 	demo := startDemo(t, &demo{cases: []demoCase{docs, fax}})
@@ -123,7 +123,7 @@ func TestDemoSaysWhatIsNotAsItShouldBe(t *testing.T) {
 
 func TestDemoStoppedHalfWay(t *testing.T) {
 	t.Parallel()
-	mail := demoCases()[2]
+	mail := demoCases()[4]
 	start, folder := mail.start, ""
 	d := &demo{}
 	mail.start = func() (demoServer, error) {
