@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// MaxPages and MaxTools bound a catalogue. More is refused rather than cut: half a catalogue would look like a
-	// catalogue from which tools had vanished.
-	MaxPages = 50
-	MaxTools = 500
+	// MaxPages, MaxTools and MaxCatalogue (bytes) bound a catalogue. More is refused rather than cut: half a catalogue would
+	// look like a catalogue from which tools had vanished.
+	MaxPages     = 50
+	MaxTools     = 500
+	MaxCatalogue = 8 << 20
 
 	// SessionDeletion is what the deletion of a session may take, beside the operation that is over by then.
 	SessionDeletion = 2 * time.Second
@@ -50,6 +51,8 @@ func (c *Client) Close() { c.deletions.Wait() }
 type ToolCall struct {
 	Name      string          // as the server advertises it
 	Arguments json.RawMessage // a JSON object; sent as it is written
+	// InputSchema is the tool's, as it was imported; nil when it is not known. It says which arguments stand in headers.
+	InputSchema json.RawMessage
 }
 
 // ServerInfo is what a server says of itself. It is for display: nothing of it is trusted.
@@ -67,10 +70,7 @@ func (c *Client) CallTool(ctx context.Context, server Server, call ToolCall, bud
 		if err := call.validate(); err != nil {
 			return InvalidRequest(server.Identifier, fmt.Sprintf("Invalid request for %s: %s; nothing was sent.", named(server.Identifier), err))
 		}
-		if failure := o.handshake(); failure != nil {
-			return failure
-		}
-		raw, failure := o.request(methodCallTool, map[string]any{"name": call.Name, "arguments": call.Arguments})
+		raw, failure := o.callTool(call)
 		if failure != nil {
 			return failure
 		}
@@ -96,11 +96,8 @@ func (c *Client) CallTool(ctx context.Context, server Server, call ToolCall, bud
 func (c *Client) ListTools(ctx context.Context, server Server, budget Budget) (Catalogue, Spent, error) {
 	var catalogue Catalogue
 	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
-		if failure := o.handshake(); failure != nil {
-			return failure
-		}
 		var failure *Failure
-		catalogue, failure = o.walk()
+		catalogue, failure = o.listTools()
 		return failure
 	})
 	if err != nil {
@@ -109,45 +106,12 @@ func (c *Client) ListTools(ctx context.Context, server Server, budget Budget) (C
 	return catalogue, spent, nil
 }
 
-func (o *operation) walk() (Catalogue, *Failure) {
-	var gathered gatherer
-	cursor, seen := "", map[string]bool{}
-	for page := 1; ; page++ {
-		if page > MaxPages {
-			return Catalogue{}, o.reread(methodListTools, "the catalogue has more than %d pages; it was refused rather than cut", MaxPages)
-		}
-		params := map[string]string{}
-		if cursor != "" {
-			params["cursor"] = cursor
-		}
-		raw, failure := o.request(methodListTools, params)
-		if failure != nil {
-			return Catalogue{}, failure
-		}
-		next, err := gathered.page(raw)
-		if err != nil {
-			return Catalogue{}, o.reread(methodListTools, "%s", err)
-		}
-		// Servers of the handshake's revisions send an empty cursor for "no more".
-		if next == "" {
-			return gathered.catalogue, nil
-		}
-		if seen[next] {
-			return Catalogue{}, o.reread(methodListTools, "page %d points back to a page that was read already, so the catalogue has no end", page)
-		}
-		seen[next], cursor = true, next
-	}
-}
-
-// Ping opens a session and asks the server whether it is there.
+// Ping asks the server whether it is there, and what it is.
 func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (ServerInfo, Spent, error) {
 	var info ServerInfo
 	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
-		if failure := o.handshake(); failure != nil {
-			return failure
-		}
+		failure := o.ping()
 		info = o.info
-		_, failure := o.request(methodPing, nil)
 		return failure
 	})
 	return info, spent, err

@@ -41,6 +41,10 @@ func (b Budget) Tighten(job time.Duration) Budget {
 	return Budget{Total: job, Owner: OwnerJob}
 }
 
+// JobReserve is what is kept of a job's own limit for writing down how its operation ended. The queue ends the job at that
+// moment to the millisecond, so the last leg may not run into it.
+const JobReserve = 300 * time.Millisecond
+
 // Deadline is opened once, at the start of an operation, and handed to every leg of it. It is a small value without
 // state: copies agree with each other.
 type Deadline struct {
@@ -65,10 +69,10 @@ func (d Deadline) Remaining() time.Duration {
 
 // Grant is what a leg that is sent now may take: the remainder rounded up to a whole second, and so at least [MinimumLeg].
 // It is false when the budget is spent; then nothing may be sent. The rounding lets an operation overrun its budget by
-// less than a second.
+// less than a second, except where the budget is its job's.
 func (d Deadline) Grant() (time.Duration, bool) {
 	left := d.Remaining()
-	if left <= 0 {
+	if left <= 0 || d.budget.Owner == OwnerJob && left <= JobReserve {
 		return 0, false
 	}
 	short := left % MinimumLeg
@@ -79,4 +83,12 @@ func (d Deadline) Grant() (time.Duration, bool) {
 		return left, true // centuries: rounding up would overflow
 	}
 	return left - short + MinimumLeg, true
+}
+
+// bound is how long a leg with this grant may really take: less than the grant only where the job itself ends before.
+func (d Deadline) bound(grant time.Duration) time.Duration {
+	if d.budget.Owner != OwnerJob {
+		return grant
+	}
+	return max(min(grant, d.Remaining()-JobReserve), time.Millisecond)
 }

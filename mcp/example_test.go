@@ -39,5 +39,5 @@ func ExampleClient_CallTool() {
 	// Output:
 	// refused_host asked: no
 	// Refused host: "127.0.0.1" of server "docs" is an address that is not on the public internet, so nothing was sent. If it is meant, add 127.0.0.1 to LEGWORK_ALLOWED_HOSTS, or set LEGWORK_ALLOW_PRIVATE_NETWORKS=true for all private networks.
-	// initialize was granted 20s and ended in refused_host
+	// server/discover was granted 20s and ended in refused_host
 }

@@ -82,8 +82,8 @@ func SpentBeforeStart(server string) *Failure {
 // Interrupted is the failure of a step whose worker died while the operation ran.
 func Interrupted(server, worker string) *Failure {
 	return &Failure{Kind: KindInterrupted, Asked: AskedUnknown, Server: server, Message: fmt.Sprintf(
-		"Interrupted: worker %s stopped while it was asking %s. The step was not repeated, because nobody knows whether the server acted; "+
-			"look there before it is enqueued again.", quote(worker), named(server))}
+		"Interrupted: worker %s was asking %s and stopped, or could not write down what came of it. The step was not repeated, because nobody knows "+
+			"whether the server acted; look there before it is enqueued again.", quote(worker), named(server))}
 }
 
 // Cancelled is the failure of a step whose run was cancelled before the step began.
@@ -119,6 +119,13 @@ func (e exchange) noAnswer(grant time.Duration, budget Budget, arrived string) *
 	}
 	return e.failure(KindNoAnswer, AskedUnknown, nil, "No answer: %s was asked (%s) and did not answer %s; %s.%s",
 		named(e.server), e.method, within, arrived, e.mayHaveActed())
+}
+
+// putOff is for a server that ended its stream before the answer and wants to be asked for it later than there is time.
+func (e exchange) putOff(pause, left time.Duration, budget Budget) *Failure {
+	return e.failure(KindNoAnswer, AskedUnknown, nil,
+		"No answer: %s was asked (%s), ended its stream and wants to be left alone for %s, of which %s are left in its budget of %s.%s",
+		named(e.server), e.method, seconds(pause), seconds(left), seconds(budget.Total), e.mayHaveActed())
 }
 
 func (e exchange) unreachable(cause error, why string) *Failure {

@@ -72,6 +72,11 @@ func after(method, outcome string, status int) []leg {
 	return []leg{first, {"notifications/initialized", "ok", 202}, last}
 }
 
+// afterProbe are the legs of an import from a server of the handshake's era, whose first leg finds that out.
+func afterProbe(method, outcome string, status int) []leg {
+	return append([]leg{{"tools/list", "rpc_error", 400}}, after(method, outcome, status)...)
+}
+
 func call(behaviour mcptest.Behaviour) mcptest.Options {
 	return mcptest.Options{On: on{"tools/call": behaviour}}
 }
@@ -275,9 +280,9 @@ func failureRows() []failureRow {
 			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is empty.`,
 		},
 		{
-			story: "a batch", server: call(mcptest.Body(json, `[{"jsonrpc":"2.0","id":$ID,"result":{}}]`)),
+			story: "a batch of nothing", server: call(mcptest.Body(json, `[]`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not a JSON-RPC message; it begins with "[{'jsonrpc':'2.0','id':2,'result':{}}]".`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not a JSON-RPC message; it begins with "[]".`,
 		},
 		{
 			story: "the answer to another request", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","id":99,"result":{}}`)),
@@ -302,7 +307,7 @@ func failureRows() []failureRow {
 		{
 			story: "a request of its own in place of an answer", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","id":$ID,"method":"roots/list"}`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but what came is a request of its own ("roots/list"), not an answer.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but what came is a message of its own, not an answer; it begins with "{'jsonrpc':'2.0','id':2,'method':'roots/list'}".`,
 		},
 		{
 			story: "a stream that ends without an answer", server: call(mcptest.Body(stream, ": hello\n\nevent: ping\ndata: 1\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n")),
@@ -357,18 +362,18 @@ func failureRows() []failureRow {
 		},
 		{
 			story: "a catalogue that is none", server: mcptest.Options{On: on{"tools/list": mcptest.Result(`{}`)}}, do: listTools,
-			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/list", "malformed_response", 200),
+			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: afterProbe("tools/list", "malformed_response", 200),
 			sentence: `Malformed answer: server "docs" answered tools/list, but the result is not a list of tools; it begins with "{}".`,
 		},
 		{
 			story: "more tools than are taken", server: mcptest.Options{Tools: make([]mcptest.Tool, mcp.MaxTools+1)}, do: listTools,
-			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/list", "malformed_response", 200),
+			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: afterProbe("tools/list", "malformed_response", 200),
 			sentence: `Malformed answer: server "docs" answered tools/list, but the catalogue has more than 500 tools; it was refused rather than cut.`,
 		},
 		{
 			story: "a catalogue that points back to itself", server: mcptest.Options{On: on{"tools/list": mcptest.Result(`{"tools":[],"nextCursor":"again"}`)}}, do: listTools,
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes,
-			legs:     slices.Insert(after("tools/list", "malformed_response", 200), 2, leg{"tools/list", "ok", 200}),
+			legs:     slices.Insert(afterProbe("tools/list", "malformed_response", 200), 3, leg{"tools/list", "ok", 200}),
 			sentence: `Malformed answer: server "docs" answered tools/list, but page 2 points back to a page that was read already, so the catalogue has no end.`,
 		},
 
@@ -446,17 +451,17 @@ func failureRows() []failureRow {
 		{
 			story: "a variable that is not set", at: credential(fixed("env:LEGWORK_MCP_TEST_UNSET")),
 			kind: mcp.KindMissingCredential, asked: mcp.AskedNo,
-			sentence: `Missing credential: "env:LEGWORK_MCP_TEST_UNSET" of server "docs" is not set where this worker runs, so nothing was sent.`,
+			sentence: `Missing credential: "env:LEGWORK_MCP_TEST_UNSET" of server "docs" is not set where legwork runs, so nothing was sent.`,
 		},
 		{
 			story: "a file that does not exist", at: credential(fixed("file:/nonexistent/token")),
 			kind: mcp.KindMissingCredential, asked: mcp.AskedNo,
-			sentence: `Missing credential: "file:/nonexistent/token" of server "docs" does not exist where this worker runs, so nothing was sent.`,
+			sentence: `Missing credential: "file:/nonexistent/token" of server "docs" does not exist where legwork runs, so nothing was sent.`,
 		},
 		{
 			story: "a file that is a directory", at: credential(fixed("file:/")),
 			kind: mcp.KindMissingCredential, asked: mcp.AskedNo,
-			sentence: `Missing credential: "file:/" of server "docs" is not a regular file where this worker runs, so nothing was sent.`,
+			sentence: `Missing credential: "file:/" of server "docs" is not a regular file where legwork runs, so nothing was sent.`,
 		},
 	}
 	for _, file := range []struct{ story, content, why string }{
@@ -472,7 +477,7 @@ func failureRows() []failureRow {
 				return reference
 			}),
 			kind: mcp.KindMissingCredential, asked: mcp.AskedNo,
-			sentence: `Missing credential: "<…>" of server "docs" ` + file.why + ` where this worker runs, so nothing was sent.`,
+			sentence: `Missing credential: "<…>" of server "docs" ` + file.why + ` where legwork runs, so nothing was sent.`,
 		})
 	}
 	for _, bad := range []struct{ story, name, arguments, why string }{
@@ -505,6 +510,9 @@ func failureRows() []failureRow {
 			`the credential's placement is "cookie": it must be none, bearer or header`},
 		{"a credential that is the secret", func(s *mcp.Server) { s.Credential = mcp.Credential{Reference: token, Placement: mcp.PlaceBearer} },
 			`the credential must be a reference, env:NAME or file:/path, never the secret itself`},
+		{"a file without an absolute path", func(s *mcp.Server) {
+			s.Credential = mcp.Credential{Reference: "file:token", Placement: mcp.PlaceBearer}
+		}, `the credential's file must be an absolute path: write file:/path`},
 		{"a header that the protocol uses", func(s *mcp.Server) {
 			s.Credential = mcp.Credential{Reference: tokenReference, Placement: mcp.PlaceHeader, HeaderName: "mcp-session-id"}
 		}, `the credential cannot stand in header "mcp-session-id", which the protocol uses itself`},
@@ -637,7 +645,7 @@ func TestMorePagesThanAreTaken(t *testing.T) {
 	if f.Kind != mcp.KindMalformedResponse || f.Message != want || len(catalogue.Tools) != 0 {
 		t.Errorf("%d tools and failure %s: %s", len(catalogue.Tools), f.Kind, f.Message)
 	}
-	if got := len(server.Sent("tools/list")); got != mcp.MaxPages || len(spent.Legs) != mcp.MaxPages+2 || spent.Legs[len(spent.Legs)-1].Outcome != "malformed_response" {
+	if got := len(server.Sent("tools/list")); got != mcp.MaxPages+1 || len(spent.Legs) != mcp.MaxPages+3 || spent.Legs[len(spent.Legs)-1].Outcome != "malformed_response" {
 		t.Errorf("%d pages were asked for in legs %v", got, legs(spent)[len(spent.Legs)-2:])
 	}
 }

@@ -260,10 +260,10 @@ func FuzzReadStream(f *testing.F) {
 		if len(body) > 1<<16 {
 			t.Skip("long streams are tested elsewhere")
 		}
-		a, err := readStream(bytes.NewReader(body), 7)
+		a, err := readStream(bytes.NewReader(body), 7, new(place), secret{}.hide, nil)
 		checkAnswer(t, a, err)
 		// How a stream is cut into packets is the network's affair.
-		b, bytewise := readStream(iotest.OneByteReader(bytes.NewReader(body)), 7)
+		b, bytewise := readStream(iotest.OneByteReader(bytes.NewReader(body)), 7, new(place), secret{}.hide, nil)
 		if fmt.Sprint(err) != fmt.Sprint(bytewise) || !bytes.Equal(a.result, b.result) || fmt.Sprint(a.err) != fmt.Sprint(b.err) {
 			t.Fatalf("read at once: %s, %v, %v\nread bytewise: %s, %v, %v", a.result, a.err, err, b.result, b.err, bytewise)
 		}

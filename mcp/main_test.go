@@ -175,7 +175,18 @@ func installation(total time.Duration) mcp.Budget {
 // ample is a budget that no test that passes spends.
 var ample = installation(time.Minute)
 
-func docs(url string) mcp.Server { return mcp.Server{Identifier: "docs", URL: url} }
+// docs is a server that is known to want the handshake.
+func docs(url string) mcp.Server {
+	return mcp.Server{Identifier: "docs", URL: url, Revision: "2025-11-25"}
+}
+
+// unknown is a server that nobody has asked yet.
+func unknown(url string) mcp.Server { return mcp.Server{Identifier: "docs", URL: url} }
+
+// modern is a server that is known to be stateless.
+func modern(url string) mcp.Server {
+	return mcp.Server{Identifier: "docs", URL: url, Revision: mcp.RevisionStateless}
+}
 
 // echo is a call of the tool that mcptest offers by itself.
 var echo = mcp.ToolCall{Name: "echo", Arguments: json.RawMessage(`{}`)}

@@ -3,11 +3,13 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
 	"slices"
+	"strings"
+	"time"
 )
-
-// The revisions of the handshake, newest first. The first is asked for; any of them is taken.
-var revisions = []string{"2025-11-25", "2025-06-18", "2025-03-26"}
 
 // operation is one conversation with one server, spending one deadline. It lives as long as the exported method that
 // opened it and is used by one goroutine.
@@ -19,37 +21,119 @@ type operation struct {
 	deadline Deadline
 	legs     []Leg
 	lastID   int64
-	session  string
-	info     ServerInfo
+
+	era     era
+	info    ServerInfo
+	session string
+
+	// Each of these may happen once in an operation: a server that asks for it again is not worth the budget.
+	renewed    bool // the session was opened anew
+	reasserted bool // a request was repeated because its revision was not recognised at first
+
+	proven bool // the server has answered in the manner of the stateless revision
 }
 
-// request sends one request and brings its result.
-func (o *operation) request(method string, params any) (json.RawMessage, *Failure) {
-	o.lastID++
-	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: params})
-	return reply.result, failure
-}
-
-func (o *operation) leg(m message) (incomingReply, *Failure) {
-	reply, leg, failure := o.client.transport.send(o.ctx, o.deadline, outgoing{
-		server: o.server, secret: o.secret, message: m, session: o.session, revision: o.info.Revision, spent: o.legs,
-	})
-	if leg != nil {
-		o.legs = append(o.legs, *leg)
+// open finds out how to speak to the server, and opens a session where it wants one, before anything is asked that acts. A
+// server that nobody has asked yet is asked in the manner of the stateless revision for what it can do, which does nothing
+// in any revision.
+func (o *operation) open() *Failure {
+	switch eraOf(o.server.Revision) {
+	case stateless:
+		o.becomeStateless()
+		return nil
+	case handshake:
+		reply, failure := o.handshake()
+		if failure == nil || !refusesHandshake(reply, failure) {
+			return failure
+		}
+		if found := o.discover(); o.era == stateless {
+			return found
+		}
+		return failure // it was no upgrade: what it said first stands
 	}
-	return reply, failure
+	failure := o.discover()
+	if o.era != handshake {
+		return failure
+	}
+	return o.turn(failure)
 }
 
-// handshake opens the session: initialize, and its confirmation.
-func (o *operation) handshake() *Failure {
-	o.lastID++
-	reply, failure := o.leg(message{ID: o.lastID, Method: methodInitialize, Params: map[string]any{
-		"protocolVersion": revisions[0],
-		"capabilities":    struct{}{},
-		"clientInfo":      map[string]string{"name": "legwork", "version": o.client.version},
-	}})
+// turn opens a session with a server that answered a stateless request as one of the handshake's era does; first is its
+// refusal, if it was one. Where the handshake is refused too, what the server said first stands.
+func (o *operation) turn(first *Failure) *Failure {
+	reply, failure := o.handshake()
+	switch {
+	case failure == nil || first == nil:
+		return failure
+	case eraOf(o.server.Revision) == stateless && refusesHandshake(reply, failure):
+		o.becomeStateless()
+		return first
+	case reply.err != nil && reply.err.number == codeMethodNotFound:
+		return first
+	}
+	return failure
+}
+
+// judge is [witness], but for a server that is known to be stateless: that one may fail without having changed its era.
+func (o *operation) judge(method string, reply incomingReply, failure *Failure) era {
+	found := witness(reply, failure)
+	if failure == nil || found != handshake || eraOf(o.server.Revision) != stateless || leavesStateless(reply, failure) ||
+		method == methodDiscover && reply.err != nil && reply.err.number == codeMethodNotFound {
+		return found
+	}
+	return stateless
+}
+
+// discover asks what the server can do. Afterwards the era is known; it is unknown where the answer says nothing about it,
+// and then there is a failure.
+func (o *operation) discover() *Failure {
+	reply, failure := o.stateless(methodDiscover, nil, nil)
+	o.era = o.judge(methodDiscover, reply, failure)
+	if o.era != stateless {
+		return failure
+	}
+	o.becomeStateless()
 	if failure != nil {
 		return failure
+	}
+	if _, failure := o.incomplete(methodDiscover, reply.result); failure != nil {
+		return failure
+	}
+	var result struct {
+		Capabilities json.RawMessage `json:"capabilities"`
+		Meta         struct {
+			ServerInfo struct {
+				Name    string `json:"name"`
+				Version string `json:"version"`
+			} `json:"io.modelcontextprotocol/serverInfo"`
+		} `json:"_meta"`
+	}
+	if json.Unmarshal(reply.result, &result) != nil {
+		return o.reread(methodDiscover, "the result is not what the protocol prescribes; it begins with %s", excerpt(reply.result))
+	}
+	o.info.Name, o.info.Version, o.info.Capabilities = result.Meta.ServerInfo.Name, result.Meta.ServerInfo.Version, result.Capabilities
+	return nil
+}
+
+func (o *operation) becomeStateless() {
+	o.era, o.info = stateless, ServerInfo{Revision: RevisionStateless}
+}
+
+// handshake opens the session: initialize, and its confirmation. A server that refuses the revision and names one that it
+// speaks is asked once more.
+func (o *operation) handshake() (incomingReply, *Failure) {
+	o.era, o.session, o.info = handshake, "", ServerInfo{}
+	reply, failure := o.initialize(handshakeRevisions[0])
+	if failure != nil && reply.err != nil {
+		for _, offered := range reply.err.supported() {
+			if offered != handshakeRevisions[0] && slices.Contains(handshakeRevisions, offered) {
+				reply, failure = o.initialize(offered)
+				break
+			}
+		}
+	}
+	if failure != nil {
+		return reply, failure
 	}
 	o.session = reply.session
 
@@ -62,16 +146,396 @@ func (o *operation) handshake() *Failure {
 		} `json:"serverInfo"`
 	}
 	if json.Unmarshal(reply.result, &result) != nil {
-		return o.reread(methodInitialize, "the result is not what the protocol prescribes; it begins with %s", excerpt(reply.result))
+		return reply, o.reread(methodInitialize, "the result is not what the protocol prescribes; it begins with %s", excerpt(reply.result))
 	}
-	if !slices.Contains(revisions, result.ProtocolVersion) {
-		return o.reread(methodInitialize, "it speaks protocol revision %s, which legwork does not", quote(result.ProtocolVersion))
+	if !slices.Contains(handshakeRevisions, result.ProtocolVersion) {
+		return reply, o.reread(methodInitialize, "it speaks protocol revision %s, which legwork does not", quote(result.ProtocolVersion))
 	}
 	o.info = ServerInfo{
 		Name: result.ServerInfo.Name, Version: result.ServerInfo.Version,
 		Revision: result.ProtocolVersion, Capabilities: result.Capabilities,
 	}
-	_, failure = o.leg(message{Method: methodInitialized})
+	_, failure = o.leg(message{Method: methodInitialized}, nil)
+	return reply, failure
+}
+
+func (o *operation) initialize(revision string) (incomingReply, *Failure) {
+	o.lastID++
+	return o.leg(message{ID: o.lastID, Method: methodInitialize, Params: map[string]any{
+		"protocolVersion": revision,
+		"capabilities":    struct{}{},
+		"clientInfo":      o.clientInfo(),
+	}}, nil)
+}
+
+func (o *operation) clientInfo() map[string]string {
+	return map[string]string{"name": "legwork", "version": o.client.version}
+}
+
+// refusesHandshake tells whether a server may have left the handshake behind: it does not know initialize, or refuses it
+// as the stateless revision refuses a request that does not say enough.
+func refusesHandshake(reply incomingReply, failure *Failure) bool {
+	switch {
+	case reply.err != nil:
+		switch reply.err.number {
+		case codeVersion, codeHeaderMismatch, codeCapabilityRequired, codeMethodNotFound, codeInvalidParams, codeInvalidRequest:
+			return true
+		}
+		return false
+	case failure.Kind == KindHTTPStatus:
+		return reply.status == http.StatusBadRequest || reply.status == http.StatusNotFound || reply.status == http.StatusMethodNotAllowed
+	}
+	return false
+}
+
+// leavesStateless tells whether a server that was known to be stateless answered like one of the handshake's era, which
+// looks into a request no further than to miss its session.
+func leavesStateless(reply incomingReply, failure *Failure) bool {
+	if failure == nil {
+		return false
+	}
+	if reply.err != nil {
+		code := reply.err.number
+		return code == codeVersion && witness(reply, failure) == handshake ||
+			reply.status == http.StatusBadRequest && (code == codeInvalidRequest || code <= -32000 && code > codeHeaderMismatch)
+	}
+	return failure.Kind == KindHTTPStatus && witness(reply, failure) == handshake
+}
+
+// stateless sends one request in the manner of the stateless revision. One that is refused because of its revision, by a
+// server that speaks it nevertheless, is repeated once: it was refused before anything was done.
+func (o *operation) stateless(method string, params map[string]any, extra http.Header) (incomingReply, *Failure) {
+	params = maps.Clone(params)
+	if params == nil {
+		params = map[string]any{}
+	}
+	params["_meta"] = map[string]any{
+		"io.modelcontextprotocol/protocolVersion":    RevisionStateless,
+		"io.modelcontextprotocol/clientCapabilities": struct{}{},
+		"io.modelcontextprotocol/clientInfo":         o.clientInfo(),
+	}
+	header := http.Header{}
+	maps.Copy(header, extra)
+	header.Set("Mcp-Method", method)
+	header.Set("Mcp-Protocol-Version", RevisionStateless)
+
+	o.lastID++
+	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: params}, header)
+	if reply.err != nil && reply.err.number == codeVersion && witness(reply, failure) == stateless && !o.reasserted {
+		o.reasserted = true
+		o.lastID++
+		reply, failure = o.leg(message{ID: o.lastID, Method: method, Params: params}, header)
+	}
+	o.proven = o.proven || witness(reply, failure) == stateless
+	return reply, failure
+}
+
+// inSession sends one request of the handshake's era. Where the server has lost the session, it is opened anew once and
+// the request repeated: a server that does not know the session has not looked at the request.
+func (o *operation) inSession(method string, params any) (json.RawMessage, *Failure) {
+	o.lastID++
+	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: params}, nil)
+	lost := failure != nil && reply.status == http.StatusNotFound && o.session != "" && (reply.err == nil || reply.err.number != codeMethodNotFound)
+	if lost && !o.renewed {
+		o.renewed = true
+		if _, failure := o.handshake(); failure != nil {
+			return nil, failure
+		}
+		o.lastID++
+		reply, failure = o.leg(message{ID: o.lastID, Method: method, Params: params}, nil)
+	}
+	// Only a stream that ended is taken up again: not one that brought an error, nor one that the grant cut.
+	if failure != nil && reply.err == nil && failure.Kind != KindNoAnswer && reply.place.id != "" {
+		reply, failure = o.resume(method, reply, failure)
+	}
+	return reply.result, failure
+}
+
+// resume takes an event stream up again that ended before the answer, as servers of the handshake's era may end it: after
+// the time that the server asked for, as long as it makes headway, and within the budget. The request is not sent again.
+func (o *operation) resume(method string, reply incomingReply, failure *Failure) (incomingReply, *Failure) {
+	for {
+		pause := reply.place.retry
+		if pause == 0 {
+			pause = time.Second
+		}
+		if left := o.deadline.Remaining(); pause >= left {
+			return reply, exchange{server: o.server.Identifier, method: method}.putOff(pause, left, o.deadline.budget)
+		}
+		time.Sleep(pause)
+		again, cut := o.send(outgoing{message: message{ID: o.lastID, Method: method}, session: o.session, revision: o.info.Revision, resume: reply.place.id, serve: o.serve()})
+		switch {
+		case cut == nil:
+			return again, nil
+		case again.err != nil:
+			return again, cut // an error of the server's is its answer
+		case again.place.id == "" || again.place.id == reply.place.id:
+			return reply, failure // no headway: what it said first stands
+		}
+		if again.place.retry == 0 {
+			again.place.retry = reply.place.retry
+		}
+		reply, failure = again, cut
+	}
+}
+
+// maxServed is how many requests of its own a server may have answered during one leg.
+const maxServed = 16
+
+// serve answers what a server asks while it works on our request; some wait for that. A ping is answered, all else is
+// nothing that legwork can do. How the answer is received makes no difference to the operation, but the time it takes.
+func (o *operation) serve() func(theirs) {
+	served := 0
+	return func(asked theirs) {
+		if served++; served > maxServed {
+			return
+		}
+		answer := &reply{ID: asked.id, Error: map[string]any{"code": codeMethodNotFound, "message": "not supported by this client"}}
+		if asked.method == methodPing {
+			answer = &reply{ID: asked.id, Result: struct{}{}}
+		}
+		name := "answer to " + strings.Trim(quote(asked.method), `"`)
+		_, _ = o.send(outgoing{message: message{Method: name, reply: answer}, session: o.session, revision: o.info.Revision})
+	}
+}
+
+func (o *operation) leg(m message, extra http.Header) (incomingReply, *Failure) {
+	if extra != nil {
+		return o.send(outgoing{message: m, extra: extra})
+	}
+	return o.send(outgoing{message: m, session: o.session, revision: o.info.Revision, serve: o.serve()})
+}
+
+func (o *operation) send(out outgoing) (incomingReply, *Failure) {
+	out.server, out.secret, out.spent = o.server, o.secret, o.legs
+	reply, leg, failure := o.client.transport.send(o.ctx, o.deadline, out)
+	if leg != nil {
+		o.legs = append(o.legs, *leg)
+	}
+	return reply, failure
+}
+
+// callTool calls the tool once, in the manner of the server's era.
+func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
+	if failure := o.open(); failure != nil {
+		return nil, failure
+	}
+	params := map[string]any{"name": call.Name, "arguments": call.Arguments}
+	if o.era == stateless {
+		reply, failure := o.callStateless(call, params)
+		if o.proven || !leavesStateless(reply, failure) {
+			return reply.result, failure
+		}
+		if failure := o.turn(failure); failure != nil {
+			return nil, failure
+		}
+	}
+	return o.inSession(methodCallTool, params)
+}
+
+// maxStates is how often a call is repeated with the state that a server hands out in place of an answer.
+const maxStates = 3
+
+func (o *operation) callStateless(call ToolCall, params map[string]any) (incomingReply, *Failure) {
+	params = maps.Clone(params)
+	header := callHeader(call.Name, call.InputSchema, call.Arguments)
+	reply, failure := o.stateless(methodCallTool, params, header)
+	if reply.err != nil && reply.err.number == codeHeaderMismatch {
+		// The stored schema is not the server's any more. It refused before anything was done: look once, ask once more.
+		schema, found := o.lookUp(call.Name)
+		if found != nil {
+			return incomingReply{}, found
+		}
+		if schema == nil {
+			return reply, failure
+		}
+		header = callHeader(call.Name, schema, call.Arguments)
+		reply, failure = o.stateless(methodCallTool, params, header)
+	}
+	for states := 0; failure == nil; states++ {
+		state, wanted := o.incomplete(methodCallTool, reply.result)
+		if wanted != nil {
+			return incomingReply{}, wanted
+		}
+		if state == nil {
+			break
+		}
+		if states == maxStates {
+			return incomingReply{}, o.reread(methodCallTool, "it put the call off %d times", states+1)
+		}
+		params["requestState"] = state
+		reply, failure = o.stateless(methodCallTool, params, header)
+	}
+	return reply, failure
+}
+
+func callHeader(name string, schema, arguments json.RawMessage) http.Header {
+	header := http.Header{"Mcp-Name": {headerValue(name)}}
+	wanted, err := parameters(schema)
+	if err == nil { // a schema that breaks the rules says nothing; the server will say what it misses
+		setParameters(header, wanted, arguments)
+	}
+	return header
+}
+
+// lookUp finds a tool's schema in the server's catalogue; nil where it is not there.
+func (o *operation) lookUp(tool string) (json.RawMessage, *Failure) {
+	catalogue, failure := o.walk(nil, tool)
+	for _, t := range catalogue.Tools {
+		if t.Name == tool {
+			return t.InputSchema, nil
+		}
+	}
+	return nil, failure
+}
+
+// incomplete looks at how far a result of the stateless revision is. The state is what the server wants back when it has
+// put the call off; a failure says what it wants that legwork does not give.
+func (o *operation) incomplete(method string, raw json.RawMessage) (state json.RawMessage, failure *Failure) {
+	var result struct {
+		ResultType    json.RawMessage `json:"resultType"`
+		InputRequests json.RawMessage `json:"inputRequests"`
+		RequestState  json.RawMessage `json:"requestState"`
+	}
+	if json.Unmarshal(raw, &result) != nil {
+		return nil, nil // whoever reads the result says what is wrong with it
+	}
+	switch kind := plain(result.ResultType); {
+	case !present(result.ResultType), kind == "complete":
+		return nil, nil
+	case kind != "input_required" || method != methodCallTool:
+		return nil, o.reread(method, "its result is of type %s, which has no place there", quote(kind))
+	}
+	if asked := askedFor(result.InputRequests); asked != "" {
+		failure := exchange{server: o.server.Identifier, method: method}.failure(KindRPCError, AskedYes, nil,
+			"Input wanted: %s will not finish %s without %s, which legwork does not give.", named(o.server.Identifier), method, asked)
+		o.relabel(failure.Kind)
+		return nil, failure
+	}
+	if !present(result.RequestState) {
+		return nil, o.reread(method, "it wants something more and does not say what")
+	}
+	return result.RequestState, nil
+}
+
+// askedFor names what a server wants from a person or a model, in words; empty when it wants nothing.
+func askedFor(raw json.RawMessage) string {
+	type request struct {
+		Method string `json:"method"`
+	}
+	var byID map[string]request
+	if !present(raw) {
+		return ""
+	}
+	if json.Unmarshal(raw, &byID) != nil {
+		var list []request
+		if json.Unmarshal(raw, &list) != nil {
+			return excerpt(raw)
+		}
+		byID = map[string]request{}
+		for i, r := range list {
+			byID[fmt.Sprint(i)] = r
+		}
+	}
+	methods := map[string]bool{}
+	for _, r := range byID {
+		methods[r.Method] = true
+	}
+	if len(methods) == 0 {
+		return ""
+	}
+	return quote(strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
+}
+
+// listTools walks the catalogue. Its first page is asked for in the manner of the stateless revision, which shows the
+// server's era and does nothing in any: so a server that was upgraded is noticed at its next import.
+func (o *operation) listTools() (Catalogue, *Failure) {
+	if eraOf(o.server.Revision) == stateless {
+		o.becomeStateless()
+	}
+	reply, failure := o.stateless(methodListTools, nil, nil)
+	o.era = o.judge(methodListTools, reply, failure)
+	switch {
+	case o.era == stateless:
+		o.becomeStateless()
+	case o.era == unknown:
+		return Catalogue{}, failure
+	case failure == nil && eraOf(o.server.Revision) == stateless:
+		o.becomeStateless() // one that leaves resultType out, as an early one may
+	case failure == nil:
+		o.info = ServerInfo{Revision: RevisionUnnamed} // it answers without a handshake: so be it
+	default:
+		if failure := o.turn(failure); failure != nil {
+			return Catalogue{}, failure
+		}
+		return o.walk(nil, "")
+	}
+	if failure != nil {
+		return Catalogue{}, failure
+	}
+	return o.walk(reply.result, "")
+}
+
+// walk reads the catalogue page by page, as far as the tool that is sought, or to its end where none is. The first page is
+// asked for where it is not there yet.
+func (o *operation) walk(first json.RawMessage, sought string) (Catalogue, *Failure) {
+	gathered := gatherer{annotated: o.era == stateless}
+	params, seen := map[string]any{}, map[string]bool{}
+	for page := 1; ; page++ {
+		if page > MaxPages {
+			return Catalogue{}, o.reread(methodListTools, "the catalogue has more than %d pages; it was refused rather than cut", MaxPages)
+		}
+		raw := first
+		if first = nil; raw == nil {
+			var failure *Failure
+			if raw, failure = o.list(params); failure != nil {
+				return Catalogue{}, failure
+			}
+		}
+		if o.era == stateless {
+			if _, failure := o.incomplete(methodListTools, raw); failure != nil {
+				return Catalogue{}, failure
+			}
+		}
+		next, err := gathered.page(raw)
+		if err != nil {
+			return Catalogue{}, o.reread(methodListTools, "%s", err)
+		}
+		// Servers of the handshake's era send an empty cursor for "no more"; to the stateless revision it is one like any other.
+		if next == nil || *next == "" && o.era == handshake || sought != "" && gathered.names[sought] {
+			return gathered.catalogue, nil
+		}
+		if seen[*next] {
+			return Catalogue{}, o.reread(methodListTools, "page %d points back to a page that was read already, so the catalogue has no end", page)
+		}
+		seen[*next] = true
+		params["cursor"] = *next
+	}
+}
+
+func (o *operation) list(params map[string]any) (json.RawMessage, *Failure) {
+	if o.era == stateless || o.info.Revision == RevisionUnnamed {
+		reply, failure := o.stateless(methodListTools, params, nil)
+		return reply.result, failure
+	}
+	return o.inSession(methodListTools, params)
+}
+
+// ping asks whether the server is there: server/discover where there is no handshake, ping where there is.
+func (o *operation) ping() *Failure {
+	if eraOf(o.server.Revision) == stateless {
+		o.becomeStateless()
+		failure := o.discover()
+		if o.era != handshake {
+			return failure
+		}
+		if failure := o.turn(failure); failure != nil {
+			return failure
+		}
+	} else if failure := o.open(); failure != nil || o.era == stateless {
+		return failure
+	}
+	_, failure := o.inSession(methodPing, nil)
 	return failure
 }
 

@@ -1,11 +1,14 @@
 package mcp
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -18,6 +21,8 @@ type Server struct {
 	Identifier string // names it in every sentence
 	URL        string
 	Credential Credential
+	// Revision is what the last operation agreed on ([Spent.Revision]), which saves asking; empty when nobody has asked yet.
+	Revision string
 }
 
 // Placement is where a credential stands on a request.
@@ -42,15 +47,20 @@ type Credential struct {
 // Identifiers have a form that stands in a tool's local name without quoting.
 var identifierForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 
+// ValidIdentifier tells whether a server can go by this name.
+func ValidIdentifier(identifier string) bool { return identifierForm.MatchString(identifier) }
+
 // headersOfOurOwn may not be taken by a configured credential: the protocol's own must win.
 var headersOfOurOwn = map[string]bool{
-	"Accept": true, "Accept-Encoding": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Host": true,
+	"Accept": true, "Accept-Encoding": true, "Last-Event-Id": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Host": true,
 	"Transfer-Encoding": true, "User-Agent": true, "Mcp-Protocol-Version": true, "Mcp-Session-Id": true, "Mcp-Method": true, "Mcp-Name": true,
+	// To net/http these mean that a request may be sent twice.
+	"Idempotency-Key": true, "X-Idempotency-Key": true,
 }
 
 // Validate checks what an operator configured. The error says what to change.
 func (s Server) Validate() error {
-	if !identifierForm.MatchString(s.Identifier) {
+	if !ValidIdentifier(s.Identifier) {
 		return fmt.Errorf("identifier %s must be 1 to 32 characters of a-z, 0-9 and _", quote(s.Identifier))
 	}
 	if err := validateURL(s.URL); err != nil {
@@ -89,7 +99,7 @@ func (c Credential) validate() error {
 		if !httpguts.ValidHeaderFieldName(c.HeaderName) {
 			return fmt.Errorf("the credential's header name %s is not a valid HTTP header name", quote(c.HeaderName))
 		}
-		if headersOfOurOwn[http.CanonicalHeaderKey(c.HeaderName)] {
+		if name := http.CanonicalHeaderKey(c.HeaderName); headersOfOurOwn[name] || strings.HasPrefix(name, "Mcp-Param-") {
 			return fmt.Errorf("the credential cannot stand in header %s, which the protocol uses itself", quote(c.HeaderName))
 		}
 	default:
@@ -98,6 +108,9 @@ func (c Credential) validate() error {
 	source, rest, _ := strings.Cut(c.Reference, ":")
 	if rest == "" || (source != "env" && source != "file") {
 		return errors.New("the credential must be a reference, env:NAME or file:/path, never the secret itself")
+	}
+	if source == "file" && !filepath.IsAbs(rest) { // each process would look in a folder of its own
+		return errors.New("the credential's file must be an absolute path: write file:/path")
 	}
 	return nil
 }
@@ -115,6 +128,48 @@ func (secret) String() string { return "[redacted]" }
 // GoString does the same for %#v.
 func (secret) GoString() string { return "[redacted]" }
 
+// minHidden is the length below which a value is not looked for in what comes back: it would be found where it is not.
+const minHidden = 6
+
+// hide takes the credential out of what a server sent: some repeat the headers they got. What a caller hands in is changed
+// in place or copied.
+func (s secret) hide(data []byte) []byte {
+	for _, form := range s.forms() {
+		if bytes.Contains(data, form) {
+			data = bytes.ReplaceAll(data, form, []byte("[redacted]"))
+		}
+	}
+	return data
+}
+
+// hideIn does the same for headers, some of which are quoted.
+func (s secret) hideIn(header http.Header) {
+	for _, values := range header {
+		for i, value := range values {
+			values[i] = string(s.hide([]byte(value)))
+		}
+	}
+}
+
+// forms are the ways in which the credential may come back: as it is, as JSON writes it, as a URL does.
+func (s secret) forms() [][]byte {
+	if s.value == nil {
+		return nil
+	}
+	bare := strings.TrimPrefix(s.value(), "Bearer ")
+	if len(bare) < minHidden {
+		return nil
+	}
+	forms := [][]byte{[]byte(bare)}
+	inJSON, _ := json.Marshal(bare)
+	for _, other := range []string{string(inJSON[1 : len(inJSON)-1]), url.QueryEscape(bare), url.PathEscape(bare)} {
+		if other != bare {
+			forms = append(forms, []byte(other))
+		}
+	}
+	return forms
+}
+
 // resolve reads the credential's value.
 func (s Server) resolve() (secret, *Failure) {
 	c := s.Credential
@@ -131,7 +186,7 @@ func (s Server) resolve() (secret, *Failure) {
 	}
 	if why != "" {
 		return secret{}, &Failure{Kind: KindMissingCredential, Asked: AskedNo, Server: s.Identifier, Err: cause, Message: fmt.Sprintf(
-			"Missing credential: %s of %s %s where this worker runs, so nothing was sent.",
+			"Missing credential: %s of %s %s where legwork runs, so nothing was sent.",
 			quote(c.Reference), named(s.Identifier), why)}
 	}
 	if c.Placement == PlaceBearer {

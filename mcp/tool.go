@@ -140,30 +140,32 @@ func (r ToolResult) note() string {
 
 // gatherer puts a catalogue together page by page.
 type gatherer struct {
+	annotated bool // whether x-mcp-header means something to this server
 	catalogue Catalogue
+	bytes     int
 	entries   int
 	names     map[string]bool
 }
 
 // page takes one result of tools/list and gives the cursor of the next. The error is worded to go on "…, but".
-func (g *gatherer) page(raw json.RawMessage) (next string, err error) {
+func (g *gatherer) page(raw json.RawMessage) (next *string, err error) {
 	var in struct {
 		Tools      *[]json.RawMessage `json:"tools"`
 		NextCursor *string            `json:"nextCursor"`
 	}
+	if g.bytes += len(raw); g.bytes > MaxCatalogue {
+		return nil, malformedf("the catalogue has more than %d MiB; it was refused rather than cut", MaxCatalogue>>20)
+	}
 	if json.Unmarshal(raw, &in) != nil || in.Tools == nil {
-		return "", malformedf("the result is not a list of tools; it begins with %s", excerpt(raw))
+		return nil, malformedf("the result is not a list of tools; it begins with %s", excerpt(raw))
 	}
 	if g.entries += len(*in.Tools); g.entries > MaxTools {
-		return "", malformedf("the catalogue has more than %d tools; it was refused rather than cut", MaxTools)
+		return nil, malformedf("the catalogue has more than %d tools; it was refused rather than cut", MaxTools)
 	}
 	for _, entry := range *in.Tools {
 		g.take(entry)
 	}
-	if in.NextCursor != nil {
-		next = *in.NextCursor
-	}
-	return next, nil
+	return in.NextCursor, nil
 }
 
 // take takes one entry, or notes why it cannot be. One bad tool costs that tool alone.
@@ -201,6 +203,12 @@ func (g *gatherer) take(entry json.RawMessage) {
 	} else if schema[0] != '{' {
 		skip(name, "the input schema is not an object; it begins with "+excerpt(schema))
 		return
+	}
+	if g.annotated {
+		if _, err := parameters(schema); err != nil {
+			skip(name, err.Error())
+			return
+		}
 	}
 	if g.names == nil {
 		g.names = map[string]bool{}

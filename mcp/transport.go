@@ -40,26 +40,35 @@ type outgoing struct {
 	server   Server
 	secret   secret
 	message  message
-	session  string // Mcp-Session-Id, once the server gave one
-	revision string // MCP-Protocol-Version, once agreed on
-	spent    []Leg  // the legs before this one, for the sentence of a spent budget
+	session  string      // Mcp-Session-Id, once the server gave one
+	revision string      // Mcp-Protocol-Version, once agreed on
+	extra    http.Header // what the stateless revision repeats in headers
+	spent    []Leg       // the legs before this one, for the sentence of a spent budget
+	resume   string      // the event after which a stream is taken up again; then the message is not sent, but awaited
+	serve    func(theirs)
 }
 
 func (o outgoing) exchange() exchange {
-	return exchange{server: o.server.Identifier, method: o.message.Method}
+	method := o.message.Method
+	if o.resume != "" {
+		method += " (resumed)"
+	}
+	return exchange{server: o.server.Identifier, method: method}
 }
 
-// incomingReply is what a leg brought.
+// incomingReply is what a leg brought. Beside a failure it holds what the server said of it: the status, and the JSON-RPC
+// error where there was one.
 type incomingReply struct {
 	answer
 	session string
+	status  int
+	place   place // where an event stream that ended without an answer can be taken up again
 }
 
 // send sends one leg, bounded as a whole by what the deadline grants: connecting, TLS, headers and the last byte of the
 // body. The leg is nil when it was not sent. Cancelling ctx does not stop it.
 func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (incomingReply, *Leg, *Failure) {
-	grant, ok := deadline.Grant()
-	if !ok {
+	if _, ok := deadline.Grant(); !ok {
 		return incomingReply{}, nil, out.exchange().budgetSpent(deadline.budget, out.spent)
 	}
 
@@ -67,18 +76,26 @@ func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (
 	if err != nil {
 		return incomingReply{}, nil, InvalidRequest(out.server.Identifier, "Invalid request: the arguments are not JSON.")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grant)
+	grant, ok := deadline.Grant() // again, because large arguments take a while to write down
+	if !ok {
+		return incomingReply{}, nil, out.exchange().budgetSpent(deadline.budget, out.spent)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline.bound(grant))
 	defer cancel()
 	var progress progress
-	req, err := t.build(ctx, http.MethodPost, out, body, &progress)
+	method := http.MethodPost
+	if out.resume != "" {
+		method, body = http.MethodGet, nil
+	}
+	req, err := t.build(ctx, method, out, body, &progress)
 	if err != nil {
 		return incomingReply{}, nil, InvalidRequest(out.server.Identifier, fmt.Sprintf(
 			"Invalid request: the URL of %s is unusable, so nothing was sent. Correct it with \"legwork server set\".", named(out.server.Identifier)))
 	}
 
 	started := t.clock.Now()
-	reply, status, failure := t.exchange(ctx, req, out, &progress, grant, deadline)
-	leg := &Leg{Method: out.message.Method, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: status}
+	reply, failure := t.exchange(ctx, req, out, &progress, grant, deadline)
+	leg := &Leg{Method: out.exchange().method, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: reply.status}
 	if failure != nil {
 		leg.Outcome = string(failure.Kind)
 	}
@@ -119,7 +136,14 @@ func (t *Transport) build(ctx context.Context, method string, out outgoing, body
 		header.Set("Content-Type", "application/json")
 		header.Set("Accept", "application/json, text/event-stream")
 	}
+	if out.resume != "" {
+		header.Set("Accept", "text/event-stream")
+		header.Set("Last-Event-Id", out.resume)
+	}
 	header.Set("User-Agent", "legwork")
+	for name, values := range out.extra {
+		header[name] = values
+	}
 	if out.session != "" {
 		header.Set("Mcp-Session-Id", out.session)
 	}
@@ -129,43 +153,43 @@ func (t *Transport) build(ctx context.Context, method string, out outgoing, body
 	return req, nil
 }
 
-// exchange is one request and its answer. It returns the HTTP status, 0 when none came.
-func (t *Transport) exchange(ctx context.Context, req *http.Request, out outgoing, p *progress, grant time.Duration, deadline Deadline) (incomingReply, int, *Failure) {
+// exchange is one request and its answer. The reply's status is 0 when none came.
+func (t *Transport) exchange(ctx context.Context, req *http.Request, out outgoing, p *progress, grant time.Duration, deadline Deadline) (incomingReply, *Failure) {
 	started := t.clock.Now()
 	resp, err := t.http.RoundTrip(req)
 	if err != nil {
-		return incomingReply{}, 0, t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
+		return incomingReply{}, t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
 	}
 	defer resp.Body.Close()
+	// A body can outlive its request's context: that of a connection which the server switched to another protocol does.
+	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
 	p.reach(headers)
 
+	out.secret.hideIn(resp.Header)
 	body := &bounded{body: resp.Body}
 	reply, failure, err := readReply(resp, body, out)
 	p.bytes(body.read)
 	if err != nil {
 		failure = t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
 	}
-	return reply, resp.StatusCode, failure
+	reply.status = resp.StatusCode
+	return reply, failure
 }
 
 // readReply makes of a response what it means. An error is one of reading, which only the caller can judge.
 func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply, *Failure, error) {
 	ex := out.exchange()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return incomingReply{}, refusal(resp, body, out), nil
+		failure, rpc := refusal(resp, body, out)
+		return incomingReply{answer: answer{err: rpc}}, failure, nil
 	}
 	reply := incomingReply{session: resp.Header.Get("Mcp-Session-Id")}
 	if !visible(reply.session) {
 		return incomingReply{}, ex.malformed("the session id it gave is not visible ASCII"), nil
 	}
 	if out.message.ID == 0 {
-		// Whatever came with the receipt of a notification is of no interest; a short body is read so that the
-		// connection can be used again.
-		if resp.ContentLength > 0 && resp.ContentLength <= 4<<10 {
-			if _, err := io.Copy(io.Discard, body); err != nil {
-				return incomingReply{}, nil, err
-			}
-		}
+		// Whatever came with the receipt of a notification is of no interest.
+		letEnd(resp.Body)
 		return reply, nil, nil
 	}
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {
@@ -180,9 +204,9 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 	media, _, _ := mime.ParseMediaType(declared)
 	switch {
 	case media == "application/json":
-		reply.answer, err = readJSON(body, out.message.ID)
+		reply.answer, err = readJSON(body, out.message.ID, out.secret.hide)
 	case media == "text/event-stream":
-		reply.answer, err = readStream(body, out.message.ID)
+		reply.answer, err = readStream(body, out.message.ID, &reply.place, out.secret.hide, out.serve)
 		if err == nil {
 			letEnd(resp.Body)
 		}
@@ -198,18 +222,21 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 	var bad errMalformed
 	switch {
 	case errors.As(err, &bad):
-		return incomingReply{}, ex.malformed("%s", bad.what), nil
+		return incomingReply{place: reply.place}, ex.malformed("%s", bad.what), nil
 	case err != nil:
-		return incomingReply{}, nil, err
+		return incomingReply{place: reply.place}, nil, err
 	case reply.err != nil:
-		return incomingReply{}, rpcRefusal(ex, resp.StatusCode, reply.err), nil
+		return reply, rpcRefusal(ex, resp.StatusCode, reply.err), nil
 	}
 	return reply, nil, nil
 }
 
-// letEnd gives an event stream that has brought its answer a moment to end, so that its connection can be used again by
-// the next leg. A stream that stays open costs that connection and nothing else.
+// letEnd gives a body of which nothing more is wanted a moment to end, so that its connection can be used again by the
+// next leg. One that stays open costs that connection and nothing else.
 func letEnd(stream io.ReadCloser) {
+	if stream == http.NoBody {
+		return
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -237,11 +264,13 @@ func visible(id string) bool {
 
 // refusal is the failure for a status outside 2xx. A server that explains itself in JSON-RPC is quoted, unless the status
 // itself tells the operator what to do.
-func refusal(resp *http.Response, body io.Reader, out outgoing) *Failure {
+func refusal(resp *http.Response, body io.Reader, out outgoing) (*Failure, *rpcError) {
 	ex := out.exchange()
 	status := resp.StatusCode
 	say := ""
 	switch {
+	case status < 200:
+		say = "it switched to something that is not HTTP" // and its body is the bare connection
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		say = fmt.Sprintf("the credential %s was not accepted", quote(out.server.Credential.Reference))
 		if out.secret.header == "" {
@@ -259,15 +288,16 @@ func refusal(resp *http.Response, body io.Reader, out outgoing) *Failure {
 		}
 	default:
 		data, _ := io.ReadAll(io.LimitReader(body, maxErrorBody))
+		data = out.secret.hide(data)
 		if rpc := errorObject(data); rpc != nil {
-			return rpcRefusal(ex, status, rpc)
+			return rpcRefusal(ex, status, rpc), rpc
 		}
 		say = "the status says that it did not do what was asked"
 		if len(bytes.TrimSpace(data)) > 0 {
 			say = "it said " + excerpt(data)
 		}
 	}
-	return ex.failure(KindHTTPStatus, AskedYes, nil, "HTTP %d: %s answered %s with status %d; %s.", status, named(ex.server), ex.method, status, say)
+	return ex.failure(KindHTTPStatus, AskedYes, nil, "HTTP %d: %s answered %s with status %d; %s.", status, named(ex.server), ex.method, status, say), nil
 }
 
 // errorObject finds a JSON-RPC error in a body, whatever its id: servers answer what they could not read with ids of

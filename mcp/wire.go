@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-
-	"github.com/tmaxmax/go-sse"
 )
 
 // The methods that legwork speaks.
@@ -18,6 +16,7 @@ const (
 	methodCallTool    = "tools/call"
 	methodListTools   = "tools/list"
 	methodPing        = "ping"
+	methodDiscover    = "server/discover"
 )
 
 const (
@@ -34,15 +33,30 @@ type message struct {
 	ID      int64  `json:"id,omitempty"`
 	Method  string `json:"method"`
 	Params  any    `json:"params,omitempty"`
+
+	// reply stands in place of all else in an answer of ours.
+	reply *reply
+}
+
+// reply is our answer to a request of a server's.
+type reply struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  any             `json:"result,omitempty"`
+	Error   any             `json:"error,omitempty"`
 }
 
 // encode keeps what a caller wrote as it was written: numbers are not reread and < is not escaped.
 func (m message) encode() ([]byte, error) {
 	m.JSONRPC = "2.0"
+	var value any = m
+	if m.reply != nil {
+		m.reply.JSONRPC, value = "2.0", m.reply
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(m); err != nil {
+	if err := enc.Encode(value); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
@@ -58,8 +72,10 @@ type incoming struct {
 
 // rpcError is a JSON-RPC error object, read tolerantly: servers send codes as strings and leave messages out.
 type rpcError struct {
-	code    string
+	number  int    // the code; 0 where it is none
+	code    string // as it was written
 	message string
+	data    json.RawMessage
 }
 
 // answer is what a server said to a request: a result or an error.
@@ -77,23 +93,49 @@ func malformedf(format string, args ...any) error { return errMalformed{fmt.Spri
 
 var byteOrderMark = []byte("\ufeff")
 
-// parseAnswer reads the answer to the request with this id.
+// parseAnswer reads the answer to the request with this id from a body that holds nothing else.
 func parseAnswer(body []byte, id int64) (answer, error) {
+	found, answered, err := parseMessages(body, id, nil)
+	if err == nil && !answered {
+		err = malformedf("what came is a message of its own, not an answer; it begins with %s", excerpt(body))
+	}
+	return found, err
+}
+
+// parseMessages reads one message, or the array of them that revision 2025-03-26 allows, and finds the answer to the
+// request with this id among them. Requests of the server's are handed to serve.
+func parseMessages(body []byte, id int64, serve func(theirs)) (found answer, answered bool, err error) {
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, byteOrderMark))
 	if len(body) == 0 {
-		return answer{}, malformedf("the answer is empty")
+		return answer{}, false, malformedf("the answer is empty")
 	}
 	if !json.Valid(body) {
-		return answer{}, malformedf("the answer is not JSON; it begins with %s", excerpt(body))
+		return answer{}, false, malformedf("the answer is not JSON; it begins with %s", excerpt(body))
 	}
-	var in incoming
-	if body[0] != '{' || json.Unmarshal(body, &in) != nil {
-		return answer{}, malformedf("the answer is not a JSON-RPC message; it begins with %s", excerpt(body))
+	messages := []json.RawMessage{body}
+	if body[0] == '[' {
+		if err := json.Unmarshal(body, &messages); err != nil || len(messages) == 0 {
+			return answer{}, false, malformedf("the answer is not a JSON-RPC message; it begins with %s", excerpt(body))
+		}
 	}
-	if in.Method != "" {
-		return answer{}, malformedf("what came is a request of its own (%s), not an answer", quote(in.Method))
+	var wrong error
+	for _, message := range messages {
+		var in incoming
+		if message[0] != '{' || json.Unmarshal(message, &in) != nil {
+			return answer{}, false, malformedf("the answer is not a JSON-RPC message; it begins with %s", excerpt(message))
+		}
+		if in.Method != "" {
+			if serve != nil && present(in.ID) {
+				serve(theirs{id: in.ID, method: in.Method})
+			}
+			continue
+		}
+		if found, err = in.answer(id); err == nil {
+			return found, true, nil
+		}
+		wrong = err
 	}
-	return in.answer(id)
+	return answer{}, false, wrong
 }
 
 func (in incoming) answer(id int64) (answer, error) {
@@ -132,9 +174,10 @@ func parseError(raw json.RawMessage) *rpcError {
 	if json.Unmarshal(raw, &object) != nil {
 		return &rpcError{code: "none", message: plain(raw)}
 	}
-	e := &rpcError{code: "none", message: plain(object.Message)}
+	e := &rpcError{code: "none", message: plain(object.Message), data: object.Data}
 	if present(object.Code) {
 		e.code = plain(object.Code)
+		e.number, _ = strconv.Atoi(e.code)
 	}
 	if e.message == "" {
 		e.message = plain(object.Data)
@@ -151,35 +194,13 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// readJSON reads an answer that is one JSON body.
-func readJSON(body io.Reader, id int64) (answer, error) {
+// readJSON reads an answer that is one JSON body. hide takes out of it what must not be kept.
+func readJSON(body io.Reader, id int64, hide func([]byte) []byte) (answer, error) {
 	data, err := io.ReadAll(body)
 	if err != nil {
 		return answer{}, err
 	}
-	return parseAnswer(data, id)
-}
-
-// readStream reads an answer from an event stream, and no further than it: servers and proxies may keep a stream open for
-// ever. Messages that are not the answer (progress, logging) are passed over.
-func readStream(body io.Reader, id int64) (answer, error) {
-	// A last event without its blank line is taken, as other clients take it.
-	closed := io.MultiReader(body, bytes.NewReader([]byte("\n\n")))
-	for event, err := range sse.Read(closed, &sse.ReadConfig{MaxEventSize: MaxBody + maxHeader}) {
-		if err != nil {
-			return answer{}, err
-		}
-		if event.Data == "" || (event.Type != "" && event.Type != "message") {
-			continue
-		}
-		data := []byte(event.Data)
-		var in incoming
-		if json.Unmarshal(data, &in) == nil && in.Method != "" {
-			continue
-		}
-		return parseAnswer(data, id)
-	}
-	return answer{}, malformedf("its event stream ended without an answer")
+	return parseAnswer(hide(data), id)
 }
 
 var errTooLarge = errors.New("body passes the limit")

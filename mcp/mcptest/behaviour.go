@@ -27,6 +27,7 @@ type Exchange struct {
 	R       *http.Request
 
 	server *Server
+	modern bool // whether it is served by the rules of the stateless revision
 }
 
 // Behave does what the protocol prescribes.

@@ -1,6 +1,7 @@
 // Package mcptest is an MCP server to test against. It speaks real HTTP on the loopback interface, behaves as the
 // protocol prescribes, and misbehaves where a test says so, method by method. It keeps a record of every request, so that
-// a test can say what was sent, how often, and with which headers.
+// a test can say what was sent, how often, and with which headers. It is of the handshake's era unless Options say that it
+// is stateless, or both.
 //
 //	server := mcptest.New(t, mcptest.Options{})
 //	server.On("tools/call", mcptest.Stall)
@@ -26,14 +27,15 @@ import (
 	"time"
 )
 
-// Options say how a server behaves that behaves. The zero value offers the tool "echo" on one page, opens a session, and
-// answers in JSON over plain HTTP/1.1.
+// Options say how a server behaves that behaves. The zero value offers the tool "echo" on one page, opens a session by the
+// handshake, and answers in JSON over plain HTTP/1.1.
 type Options struct {
+	Era       Era                  // which requests it serves
 	Tools     []Tool               // nil offers "echo", which answers with the arguments it was called with
 	PageSize  int                  // how many tools stand on one page; 0 is all
 	Revision  string               // what initialize agrees on; empty is the revision that it is asked for
 	Stream    bool                 // answer in event streams instead of JSON
-	Stateless bool                 // give no session id
+	NoSession bool                 // give no session id
 	TLS       bool                 // speak HTTP/1.1 over TLS; see Server.TLS
 	HTTP2     bool                 // speak HTTP/2 over TLS; see Server.TLS
 	On        map[string]Behaviour // as by Server.On
@@ -87,6 +89,7 @@ type Server struct {
 	running sync.WaitGroup
 
 	mu       sync.Mutex
+	era      Era
 	on       map[string]Behaviour
 	tools    []Tool
 	sessions map[string]bool // false once deleted
@@ -98,7 +101,7 @@ type Server struct {
 func New(t testing.TB, opts Options) *Server {
 	t.Helper()
 	s := &Server{
-		opts: opts, closing: make(chan struct{}), on: map[string]Behaviour{}, tools: opts.Tools,
+		opts: opts, era: opts.Era, closing: make(chan struct{}), on: map[string]Behaviour{}, tools: opts.Tools,
 		sessions: map[string]bool{}, arrived: make(chan struct{}),
 	}
 	if s.tools == nil {
@@ -138,6 +141,9 @@ func (s *Server) TLS() *tls.Config {
 
 // On says how requests of a method are met from now on. The method is a JSON-RPC method such as "tools/call", "DELETE" for
 // the end of a session, or "*" for every request that has no behaviour of its own. nil is to behave again.
+//
+// A stateless request that reaches a server of the handshake alone is not met by the behaviour of its method but by that
+// of "stateless"; without one, by [NotInitialized].
 func (s *Server) On(method string, behaviour Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,6 +155,22 @@ func (s *Server) SetTools(tools ...Tool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tools = slices.Clone(tools)
+}
+
+// SetEra changes which requests the server serves from now on, as when it is upgraded.
+func (s *Server) SetEra(era Era) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.era = era
+}
+
+// ForgetSessions loses every session that is open, as a server does that was started anew.
+func (s *Server) ForgetSessions() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.sessions {
+		s.sessions[id] = false
+	}
 }
 
 // Requests lists every request so far, in the order they came in.
@@ -232,19 +254,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.requests = append(s.requests, x.Request)
 	close(s.arrived)
 	s.arrived = make(chan struct{})
-	behaviour := s.on[x.Method]
-	if behaviour == nil {
-		behaviour = s.on["*"]
+	x.modern = s.era == Stateless || s.era == Both && x.stateless()
+	method, behaviour := x.Method, Behaviour(Behave)
+	if !x.modern && x.stateless() {
+		method, behaviour = "stateless", NotInitialized
+	}
+	for _, script := range []string{"*", method} {
+		if s.on[script] != nil {
+			behaviour = s.on[script]
+		}
 	}
 	s.mu.Unlock()
-	if behaviour == nil {
-		behaviour = Behave
-	}
 	behaviour(x)
 }
 
 // behave is what the protocol prescribes, strictly: a client that leaves something out is told so.
 func (s *Server) behave(x *Exchange) {
+	if x.modern {
+		s.behaveStateless(x)
+		return
+	}
 	if x.HTTPMethod == http.MethodDelete {
 		s.deleteSession(x)
 		return
@@ -261,6 +290,15 @@ func (s *Server) behave(x *Exchange) {
 		x.status(http.StatusNotFound, "no such session")
 		return
 	}
+	if x.Method == http.MethodPost { // an answer to what a behaviour asked
+		x.W.WriteHeader(http.StatusAccepted)
+		return
+	}
+	s.handle(x)
+}
+
+// handle answers a request that is in order as far as HTTP goes, in the handshake's era.
+func (s *Server) handle(x *Exchange) {
 	switch x.Method {
 	case "initialize":
 		s.initialize(x)
@@ -279,7 +317,7 @@ func (s *Server) behave(x *Exchange) {
 	}
 }
 
-var knownRevisions = []string{"2025-03-26", "2025-06-18", "2025-11-25"}
+var knownRevisions = []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
 
 // complaint is what is wrong with a request, or nothing.
 func (s *Server) complaint(x *Exchange) string {
@@ -289,7 +327,7 @@ func (s *Server) complaint(x *Exchange) string {
 	opened := len(s.sessions) > 0
 	s.mu.Unlock()
 	switch {
-	case x.Method == http.MethodPost:
+	case x.Method == http.MethodPost && !x.answers():
 		return "the body is no JSON-RPC request"
 	case x.Header.Get("Content-Type") != "application/json":
 		return "the content type is not application/json"
@@ -297,12 +335,24 @@ func (s *Server) complaint(x *Exchange) string {
 		return "JSON and event streams are not both accepted"
 	case x.Method == "initialize" && version != "":
 		return "a protocol version was sent before one was agreed on"
+	case x.Method == "initialize" && x.Header.Get("Mcp-Session-Id") != "":
+		return "a session id was sent to open a session"
 	case x.Method != "initialize" && !slices.Contains(knownRevisions, version):
 		return "the protocol version is missing or unknown"
 	case x.Method != "initialize" && opened && x.Header.Get("Mcp-Session-Id") == "":
 		return "the session id is missing"
 	}
 	return ""
+}
+
+// answers tells whether what came is no request, but an answer to one.
+func (x *Exchange) answers() bool {
+	var message struct {
+		ID     json.RawMessage `json:"id"`
+		Result json.RawMessage `json:"result"`
+		Error  json.RawMessage `json:"error"`
+	}
+	return json.Unmarshal(x.Body, &message) == nil && message.ID != nil && (message.Result == nil) != (message.Error == nil)
 }
 
 func (s *Server) open(id string) bool {
@@ -338,7 +388,7 @@ func (s *Server) initialize(x *Exchange) {
 	if revision == "" {
 		revision = params.ProtocolVersion
 	}
-	if !s.opts.Stateless {
+	if !s.opts.NoSession {
 		s.mu.Lock()
 		id := fmt.Sprintf("session-%d", len(s.sessions)+1)
 		s.sessions[id] = true
@@ -380,7 +430,10 @@ func (s *Server) list(x *Exchange) {
 	if to < len(tools) {
 		result["nextCursor"] = strconv.Itoa(to)
 	}
-	x.Result(string(marshal(result)))
+	if x.modern {
+		result["ttlMs"], result["cacheScope"] = 60_000, "private"
+	}
+	x.complete(marshal(result))
 }
 
 // entry is written by hand so that the schema stands in it byte for byte.
@@ -425,9 +478,9 @@ func (s *Server) call(x *Exchange) {
 			continue
 		}
 		if tool.Call == nil {
-			x.Result(string(Text(tool.Name + " was called")))
+			x.complete(Text(tool.Name + " was called"))
 		} else {
-			x.Result(string(tool.Call(params.Arguments)))
+			x.complete(tool.Call(params.Arguments))
 		}
 		return
 	}

@@ -72,6 +72,9 @@ func TestServerIsStrict(t *testing.T) {
 		{"not both accepted", ping, with(without("Accept"), session), "JSON and event streams are not both accepted"},
 		{"a version too early", initialize, proper(), "a protocol version was sent before one was agreed on"},
 		{"no version", ping, with(without("Mcp-Protocol-Version"), session), "the protocol version is missing or unknown"},
+		{"a session too early", initialize, with(without("Mcp-Protocol-Version"), session), "a session id was sent to open a session"},
+		{"an answer to nothing", `{"jsonrpc":"2.0","id":1}`, with(proper(), session), "the body is no JSON-RPC request"},
+		{"an answer", `{"jsonrpc":"2.0","id":1,"result":{}}`, with(proper(), session), ""},
 		{"no session", ping, proper(), "the session id is missing"},
 		{"another session", ping, with(proper(), "other"), "no such session"},
 		{"an unknown method", `{"jsonrpc":"2.0","id":3,"method":"x"}`, with(proper(), session), `{"jsonrpc":"2.0","id":3,"error":{"code":-32601,"message":"method not found"}}`},
@@ -85,7 +88,7 @@ func TestServerIsStrict(t *testing.T) {
 
 func TestServerKeepsARecord(t *testing.T) {
 	t.Parallel()
-	server := mcptest.New(t, mcptest.Options{Stateless: true})
+	server := mcptest.New(t, mcptest.Options{NoSession: true})
 	before := time.Now()
 	post(t, server.URL, `{"jsonrpc":"2.0","id":"a","method":"ping","params":{"x":1}}`, proper())
 	post(t, server.URL, `nonsense`, proper())
@@ -106,7 +109,7 @@ func TestBehavioursInTurn(t *testing.T) {
 	t.Parallel()
 	clock := new(mcptest.Clock)
 	release := make(chan struct{})
-	server := mcptest.New(t, mcptest.Options{Stateless: true, On: map[string]mcptest.Behaviour{"*": mcptest.InTurn(
+	server := mcptest.New(t, mcptest.Options{NoSession: true, On: map[string]mcptest.Behaviour{"*": mcptest.InTurn(
 		mcptest.Spend(clock, 4*time.Second), mcptest.Error(7, "no"), mcptest.Delay(time.Millisecond), mcptest.Hold(release), mcptest.Status(418, nil, "$ID"),
 	)}})
 	close(release)

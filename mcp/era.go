@@ -1,0 +1,103 @@
+package mcp
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+)
+
+// The revisions fall into two eras. Until 2025-11-25 a session is opened by a handshake; from 2026-07-28 on there is none,
+// and each request says all that the server must know.
+type era int
+
+const (
+	unknown era = iota // nobody has asked yet
+	handshake
+	stateless
+)
+
+const (
+	// RevisionStateless is the revision without a handshake.
+	RevisionStateless = "2026-07-28"
+
+	// RevisionUnnamed stands for a server of the handshake's era that answers without one, and so never says which
+	// revision it speaks.
+	RevisionUnnamed = "legacy"
+)
+
+// handshakeRevisions are those of the handshake, newest first. The first is asked for; any of them is taken.
+var handshakeRevisions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+
+// eraOf is what is known of a server whose last operation agreed on this revision.
+func eraOf(revision string) era {
+	switch {
+	case revision == RevisionStateless:
+		return stateless
+	case revision == RevisionUnnamed || slices.Contains(handshakeRevisions, revision):
+		return handshake
+	}
+	return unknown
+}
+
+// The error codes of the stateless revision.
+const (
+	codeHeaderMismatch     = -32020 // a header is missing, malformed or not what the body says
+	codeCapabilityRequired = -32021
+	codeVersion            = -32022 // the revision is not supported; data.supported lists those that are
+	codeMethodNotFound     = -32601
+	codeInvalidParams      = -32602
+	codeInvalidRequest     = -32600
+)
+
+// witness is what a reply to a request in the manner of the stateless revision says about the era of its server. It is
+// unknown where the reply says nothing about that: an outage, a credential that is not accepted, an overload and a
+// redirect are no reason to begin another conversation.
+func witness(reply incomingReply, failure *Failure) era {
+	switch {
+	case failure == nil:
+		return witnessResult(reply.result)
+	case reply.err != nil && (reply.err.number == codeHeaderMismatch || reply.err.number == codeCapabilityRequired):
+		return stateless
+	case reply.err != nil && reply.err.number == codeVersion:
+		if slices.Contains(reply.err.supported(), RevisionStateless) {
+			return stateless
+		}
+		return handshake
+	case failure.Kind == KindRPCError || failure.Kind == KindHTTPStatus:
+		switch reply.status {
+		case http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType,
+			http.StatusUnprocessableEntity:
+			return handshake
+		}
+	}
+	return unknown
+}
+
+func witnessResult(raw json.RawMessage) era {
+	var result struct {
+		ResultType        *string  `json:"resultType"`
+		SupportedVersions []string `json:"supportedVersions"`
+	}
+	if json.Unmarshal(raw, &result) != nil {
+		return handshake
+	}
+	if len(result.SupportedVersions) > 0 {
+		if slices.Contains(result.SupportedVersions, RevisionStateless) {
+			return stateless
+		}
+		return handshake
+	}
+	if result.ResultType != nil {
+		return stateless
+	}
+	return handshake
+}
+
+// supported lists the revisions that an error of codeVersion names.
+func (e *rpcError) supported() []string {
+	var data struct {
+		Supported []string `json:"supported"`
+	}
+	_ = json.Unmarshal(e.data, &data)
+	return data.Supported
+}
