@@ -1,5 +1,9 @@
 -- +goose Up
 
+-- The numbers of import claims. They never repeat, so that a server that was removed and added again is not settled by an
+-- import of the one before.
+create sequence mcp_server_import_claim;
+
 create table mcp_server (
     identifier text primary key
         constraint mcp_server_identifier check (identifier ~ '^[a-z0-9_]{1,32}$'),
@@ -17,6 +21,7 @@ create table mcp_server (
     operation_timeout_seconds integer
         constraint mcp_server_operation_timeout check (operation_timeout_seconds >= 1),
     protocol_version text,
+    protocol_version_at timestamptz,
     import_status text not null default 'never_imported'
         constraint mcp_server_import_status check (import_status in ('never_imported', 'ok', 'partial', 'error')),
     last_imported_at timestamptz,
@@ -41,7 +46,9 @@ comment on column mcp_server.requires_approval is
     'whether a call that a model chose waits for a person; a step that a backend enqueues itself does not';
 comment on column mcp_server.operation_timeout_seconds is
     'this server''s own budget per operation; where it is null, the installation''s holds';
-comment on column mcp_server.protocol_version is 'the protocol revision last agreed on with the server';
+comment on column mcp_server.protocol_version is
+    'the protocol revision last agreed on with the server; legacy: it answers without a handshake and never said; null: nobody has asked yet';
+comment on column mcp_server.protocol_version_at is 'when that was';
 comment on column mcp_server.last_imported_at is 'the last import that went well; an import that failed does not move it';
 comment on column mcp_server.tool_count is 'tools that the server advertised in the last import that went well, without those skipped';
 comment on column mcp_server.last_latency_ms is 'what the leg took that ended the last completed operation';
@@ -170,7 +177,7 @@ create index import_error_server on import_error (server, occurred_at desc);
 
 create view mcp_server_overview as
 select v.identifier, v.name, v.url, v.credential, v.auth_placement, v.auth_header_name, v.data_class,
-       v.requires_approval, v.enabled, v.operation_timeout_seconds, v.protocol_version, v.import_status,
+       v.requires_approval, v.enabled, v.operation_timeout_seconds, v.protocol_version, v.protocol_version_at, v.import_status,
        v.last_imported_at, v.tool_count, v.last_contact_at, v.last_latency_ms, v.created_at, v.updated_at,
        e.kind as latest_error_kind, e.message as latest_error_message, e.occurred_at as latest_error_at
 from mcp_server v
@@ -196,3 +203,4 @@ drop table agent_step;
 drop table agent_run;
 drop table mcp_tool;
 drop table mcp_server;
+drop sequence mcp_server_import_claim;

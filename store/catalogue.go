@@ -56,7 +56,7 @@ func (s *Store) ClaimImport(ctx context.Context, request ImportRequest) (ImportC
 func (s *Store) claimImport(ctx context.Context, request ImportRequest) (ImportClaim, error) {
 	rows, err := s.pool.Query(ctx, `
 		update mcp_server v
-		set import_claim = v.import_claim + 1, import_claimed_by = $2,
+		set import_claim = nextval('mcp_server_import_claim'), import_claimed_by = $2,
 			import_lease_expires_at = clock_timestamp() + $5::interval + greatest(interval '0', least($4::interval, coalesce(
 				make_interval(secs => v.operation_timeout_seconds), $3::interval)))
 		where v.identifier = $1 and v.enabled and v.data_class is not null

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ func TestClaimImport(t *testing.T) {
 		t.Errorf("while it runs: %+v, want busy until %v", busy, claim.LeaseExpiresAt)
 	}
 	b.settleImport("docs", claim.Claim)
-	if next := b.claimImport("docs"); next.Claim != 2 {
+	if next := b.claimImport("docs"); next.Claim <= claim.Claim {
 		t.Errorf("after it ended: %+v, want claim 2", next)
 	}
 }
@@ -444,4 +445,26 @@ func TestASchemaIsKeptByteForByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	diff(t, "schema", schema, string(tool.InputSchema))
+}
+
+// An import that was under way when its server was removed must not settle the server that came after it.
+func TestClaimsOfAServerThatWasRemovedAreNotTheNextOnes(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	old := b.claimImport("docs").Claim
+	if err := b.RemoveServer(t.Context(), "docs"); err != nil {
+		t.Fatal(err)
+	}
+	b.addServer("docs")
+	current := b.claimImport("docs").Claim
+	err := b.FailImport(t.Context(), "docs", old, store.Failure{Kind: "no_answer", Message: "x", Asked: "unknown"}, store.ImportSpent{})
+	if !errors.Is(err, store.ErrClaimLost) {
+		t.Errorf("the old import failed the new server: %v", err)
+	}
+	if _, err := b.SettleImport(t.Context(), "docs", old, nil, nil, store.ImportSpent{}); !errors.Is(err, store.ErrClaimLost) {
+		t.Errorf("the old import settled the new server: %v", err)
+	}
+	if _, err := b.SettleImport(t.Context(), "docs", current, nil, nil, store.ImportSpent{}); err != nil {
+		t.Errorf("the new import: %v", err)
+	}
 }

@@ -7,6 +7,7 @@ var OpenTraced = open
 var (
 	CleanText   = cleanText
 	CleanJSON   = cleanJSON
+	KeepJSON    = keepJSON
 	CleanResult = cleanResult
 	FlatResult  = flatResult
 )

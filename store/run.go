@@ -60,6 +60,19 @@ func (s *Store) Run(ctx context.Context, id uuid.UUID) (Run, error) {
 	return run, nil
 }
 
+// Runs returns the newest runs, newest first: at most so many, or [DefaultLimit] for zero.
+func (s *Store) Runs(ctx context.Context, most int) ([]Run, error) {
+	rows, err := s.pool.Query(ctx, `select `+runColumns+` from agent_run r order by r.created_at desc, r.id limit $1`, limit(most))
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, scanRun)
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	return runs, nil
+}
+
 // CancelRun ends the run, and settles its steps that have not begun as cancelled: kind "cancelled", asked "no", and the
 // sentence that the caller makes for each (nil makes a plain one). A step that runs is left to run out; a step of the run
 // that arrives later finds the run cancelled in its [Claim]. The error is [ErrNotFound], or [ErrRunOver] in a sentence that

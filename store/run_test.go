@@ -72,6 +72,33 @@ func TestCancelRunWithASentenceOfTheCallers(t *testing.T) {
 	}
 }
 
+func TestRuns(t *testing.T) {
+	b := newBench(t)
+	if runs, err := b.Runs(t.Context(), 0); err != nil || len(runs) != 0 {
+		t.Errorf("got %v, %v, want no runs", runs, err)
+	}
+	oldest, middle, newest := uuid.New(), uuid.New(), uuid.New()
+	b.exec(`insert into agent_run (id, status, cancelled_by, created_at, finished_at) values
+		($1, 'running', null, now() - interval '1 hour', null), ($2, 'cancelled', 'ada', now() - interval '2 hours', now()),
+		($3, 'succeeded', null, now() - interval '3 hours', now())`, newest, middle, oldest)
+	for most, want := range map[int][]uuid.UUID{0: {newest, middle, oldest}, 2: {newest, middle}} {
+		runs, err := b.Runs(t.Context(), most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []uuid.UUID
+		for _, run := range runs {
+			got = append(got, run.ID)
+			one, err := b.Run(t.Context(), run.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			diff(t, "run", one, run)
+		}
+		diff(t, "runs", want, got)
+	}
+}
+
 func TestCancelRunThatIsOver(t *testing.T) {
 	b := newBench(t)
 	_, err := b.CancelRun(t.Context(), uuid.New(), "ada", nil)

@@ -26,14 +26,15 @@ type Server struct {
 	OperationTimeoutSeconds int    `json:"operation_timeout_seconds,omitempty"` // 0 is none: the installation's holds
 
 	// What legwork learned; operators do not write it.
-	ProtocolVersion string     `json:"protocol_version,omitempty"`
-	ImportStatus    string     `json:"import_status"`
-	LastImportedAt  *time.Time `json:"last_imported_at"`
-	ToolCount       int        `json:"tool_count"`
-	LastContactAt   *time.Time `json:"last_contact_at"`
-	LastLatencyMS   *int64     `json:"last_latency_ms"`
-	CreatedAt       time.Time  `json:"created_at"`
-	UpdatedAt       time.Time  `json:"updated_at"` // by an operator
+	ProtocolVersion   string     `json:"protocol_version,omitempty"` // empty: nobody has asked yet
+	ProtocolVersionAt *time.Time `json:"protocol_version_at"`        // when it was last agreed on
+	ImportStatus      string     `json:"import_status"`
+	LastImportedAt    *time.Time `json:"last_imported_at"`
+	ToolCount         int        `json:"tool_count"`
+	LastContactAt     *time.Time `json:"last_contact_at"`
+	LastLatencyMS     *int64     `json:"last_latency_ms"`
+	CreatedAt         time.Time  `json:"created_at"`
+	UpdatedAt         time.Time  `json:"updated_at"` // by an operator
 }
 
 // Inert says why nothing may be sent to the server, and what to run to change that; empty when the server is usable.
@@ -58,7 +59,7 @@ type ServerOverview struct {
 // serverColumns are read into [Server.columns]. They may come from the empty side of a left join.
 const serverColumns = `v.identifier, v.name, v.url, v.credential, v.auth_placement, v.auth_header_name, v.data_class,
 	coalesce(v.requires_approval, false), coalesce(v.enabled, false), coalesce(v.operation_timeout_seconds, 0),
-	v.protocol_version, v.import_status, v.last_imported_at, coalesce(v.tool_count, 0), v.last_contact_at,
+	v.protocol_version, v.protocol_version_at, v.import_status, v.last_imported_at, coalesce(v.tool_count, 0), v.last_contact_at,
 	v.last_latency_ms, v.created_at, v.updated_at`
 
 func (s *Server) columns() []any {
@@ -66,7 +67,7 @@ func (s *Server) columns() []any {
 		(*zeronull.Text)(&s.Identifier), (*zeronull.Text)(&s.Name), (*zeronull.Text)(&s.URL),
 		(*zeronull.Text)(&s.Credential), (*zeronull.Text)(&s.AuthPlacement), (*zeronull.Text)(&s.AuthHeaderName),
 		(*zeronull.Text)(&s.DataClass), &s.RequiresApproval, &s.Enabled, &s.OperationTimeoutSeconds,
-		(*zeronull.Text)(&s.ProtocolVersion), (*zeronull.Text)(&s.ImportStatus), &s.LastImportedAt, &s.ToolCount,
+		(*zeronull.Text)(&s.ProtocolVersion), &s.ProtocolVersionAt, (*zeronull.Text)(&s.ImportStatus), &s.LastImportedAt, &s.ToolCount,
 		&s.LastContactAt, &s.LastLatencyMS, (*zeronull.Timestamptz)(&s.CreatedAt), (*zeronull.Timestamptz)(&s.UpdatedAt),
 	}
 }
@@ -172,7 +173,10 @@ func writeServer(ctx context.Context, tx pgx.Tx, server Server) (Server, error) 
 	rows, err := tx.Query(ctx, `
 		update mcp_server v
 		set name = $2, url = $3, credential = $4, auth_placement = $5, auth_header_name = $6, data_class = $7,
-			requires_approval = $8, enabled = $9, operation_timeout_seconds = $10, updated_at = clock_timestamp()
+			requires_approval = $8, enabled = $9, operation_timeout_seconds = $10, updated_at = clock_timestamp(),
+			-- At another address there may be another server, of which nothing is known.
+			protocol_version = case when url = $3 then protocol_version end,
+			protocol_version_at = case when url = $3 then protocol_version_at end
 		where identifier = $1
 		returning `+serverColumns,
 		append([]any{server.Identifier}, server.operatorValues()...)...)
@@ -260,7 +264,8 @@ func (s *Store) RecordContacts(ctx context.Context, contacts []Contact) error {
 		)
 		update mcp_server v
 		set last_contact_at = c.made_at, last_latency_ms = c.latency_ms,
-			protocol_version = coalesce(nullif(c.protocol_version, ''), v.protocol_version)
+			protocol_version = coalesce(nullif(c.protocol_version, ''), v.protocol_version),
+			protocol_version_at = case when c.protocol_version <> '' then c.made_at else v.protocol_version_at end
 		from locked
 		join contact c on c.server = locked.identifier
 		where v.identifier = locked.identifier

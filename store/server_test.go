@@ -274,3 +274,24 @@ func TestServersShowTheLatestErrorUntilAnImportGoesWell(t *testing.T) {
 		t.Errorf("overview %+v, want a skipped tool not to count as the server's error", o)
 	}
 }
+
+func TestWhatIsKnownOfAServerIsForgottenWithItsAddress(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	at := time.Now().Truncate(time.Microsecond)
+	if err := b.RecordContacts(t.Context(), []store.Contact{{Server: "docs", At: at, ProtocolVersion: "2026-07-28"}}); err != nil {
+		t.Fatal(err)
+	}
+	known, _ := b.Server(t.Context(), "docs")
+	if known.ProtocolVersion != "2026-07-28" || known.ProtocolVersionAt == nil || !known.ProtocolVersionAt.Equal(at) {
+		t.Errorf("learned %q at %v, want it at %v", known.ProtocolVersion, known.ProtocolVersionAt, at)
+	}
+	renamed, _ := b.UpdateServer(t.Context(), "docs", func(s *store.Server) error { s.Name = "Docs"; return nil })
+	if renamed.ProtocolVersion != "2026-07-28" {
+		t.Errorf("a new name made it forget: %+v", renamed)
+	}
+	moved, _ := b.UpdateServer(t.Context(), "docs", func(s *store.Server) error { s.URL = "https://elsewhere.example/mcp"; return nil })
+	if moved.ProtocolVersion != "" || moved.ProtocolVersionAt != nil {
+		t.Errorf("known at another address: %+v", moved)
+	}
+}

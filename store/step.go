@@ -112,6 +112,9 @@ type Claim struct {
 	Step    Step    // as it now stands; Step.Claim is the number to settle with
 	Server  *Server // nil: there is no such server
 	Run     *Run    // nil: the step belongs to no run
+	// HeaderSchema is the tool's input schema where it says that arguments stand in headers ("x-mcp-header"); else nil.
+	// It is told to whoever claims, and to nobody else.
+	HeaderSchema json.RawMessage
 }
 
 // claimRounds bounds how often a claim looks again because the row changed under it.
@@ -179,19 +182,22 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 						and t.effect in ('read_only', 'idempotent_write'))
 			returning s.*
 		)
-		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`
+		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`, t.input_schema
 		from claimed s
 		left join mcp_server v on v.identifier = s.server
+		left join mcp_tool t on t.server = s.server and t.remote_name = s.tool
+			and v.protocol_version >= '2026-07-28' and t.input_schema::text like '%x-mcp-header%'
 		left join lateral (
 			select * from agent_run where id = s.run_id union all select * from run where id = s.run_id
 		) r on true`,
-		request.ID, request.RunID, text(request.Server), text(request.Tool), cleanJSON(request.Arguments),
+		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
 		cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job, max(request.Margin, 0))
-	claim, err := one(rows, err, scanClaim)
+	var schema []byte
+	claim, err := one(rows, err, func(row pgx.CollectableRow) (Claim, error) { return scanClaim(alsoScan{row, []any{&schema}}) })
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Outcome = Claimed
+	claim.Outcome, claim.HeaderSchema = Claimed, schema
 	return claim, s.runMissing(ctx, &claim)
 }
 
@@ -362,8 +368,9 @@ func (s *Store) settledBefore(ctx context.Context, id uuid.UUID, claim int64) (S
 
 // RefuseStep settles a job that is unusable from the start, such as a payload that does not decode: it inserts a failed
 // row, or fails the one that waits. Server, tool and arguments may be empty; arguments that are no JSON are kept as a
-// string. A row that runs, has ended or awaits approval is left alone. The row as it then stands is returned.
-func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Failure) (Step, error) {
+// string. A row that runs, has ended or awaits approval is left alone. The row as it then stands is returned, and whether
+// it was this call that settled it.
+func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Failure) (Step, bool, error) {
 	rows, err := s.pool.Query(ctx, `
 		with run as (
 			insert into agent_run (id)
@@ -382,16 +389,50 @@ func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Fai
 			failure_message = excluded.failure_message, asked = excluded.asked, finished_at = excluded.finished_at
 		where s.status = 'pending'
 		returning `+stepColumns,
-		request.ID, request.RunID, text(request.Server), text(request.Tool), cleanJSON(request.Arguments),
+		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
 		text(request.Worker), text(failure.Kind), cleanText(failure.Message), text(failure.Asked))
 	step, err := one(rows, err, scanStep)
+	refused := err == nil
 	if errors.Is(err, ErrNotFound) {
 		step, err = s.step(ctx, request.ID)
 	}
 	if err != nil {
-		return Step{}, fmt.Errorf("refuse step %s: %w", request.ID, err)
+		return Step{}, false, fmt.Errorf("refuse step %s: %w", request.ID, err)
 	}
-	return step, nil
+	return step, refused, nil
+}
+
+// SettleInterrupted settles the steps whose workers died: those that still run although their leases are over, and whose
+// tools may not be called again. It returns them, at most limit. Any worker may do so at any time: each row is checked
+// again as it is written, and the outcome of a worker that turns up after all still replaces this one.
+func (s *Store) SettleInterrupted(ctx context.Context, limit int, sentence func(Step) Failure) ([]Step, error) {
+	rows, err := s.pool.Query(ctx, `
+		select `+stepColumns+`
+		from agent_step s
+		where s.status = 'running' and s.lease_expires_at <= clock_timestamp() and not exists (
+			select from mcp_tool t
+			where t.server = s.server and t.remote_name = s.tool and t.effect in ('read_only', 'idempotent_write'))
+		order by s.lease_expires_at
+		limit $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("find interrupted steps: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, scanStep)
+	if err != nil {
+		return nil, fmt.Errorf("find interrupted steps: %w", err)
+	}
+	var settled []Step
+	for _, step := range found {
+		step, err := s.settleInterrupted(ctx, step, StepRequest{Interrupted: sentence})
+		if errors.Is(err, errAgain) {
+			continue // somebody was faster
+		}
+		if err != nil {
+			return settled, fmt.Errorf("settle an interrupted step: %w", err)
+		}
+		settled = append(settled, step)
+	}
+	return settled, nil
 }
 
 // Step returns one step; [ErrNotFound].

@@ -387,7 +387,7 @@ func TestRefuseStep(t *testing.T) {
 	invalid := store.Failure{Kind: "invalid_request", Message: "the payload is no JSON", Asked: "no"}
 	refuse := func(r store.StepRequest) store.Step {
 		t.Helper()
-		step, err := b.RefuseStep(t.Context(), r, invalid)
+		step, _, err := b.RefuseStep(t.Context(), r, invalid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -514,7 +514,7 @@ func TestNastyTextLosesNoStep(t *testing.T) {
 		r := request("docs", "search")
 		r.Arguments = []byte(raw)
 		claim := b.claim(r)
-		if string(claim.Step.Arguments) != string(store.CleanJSON([]byte(raw))) {
+		if string(claim.Step.Arguments) != string(store.KeepJSON([]byte(raw))) {
 			t.Errorf("%s: arguments %q", name, claim.Step.Arguments)
 		}
 		step := b.settle(claim, store.StepOutcome{Status: "succeeded", Result: []byte(raw), Legs: []byte(raw)})
@@ -588,5 +588,67 @@ func TestTheSchemaRefusesStatesThatCannotBe(t *testing.T) {
 		if _, err := b.hand.Exec(t.Context(), `update agent_step set `+values); err == nil || !strings.Contains(err.Error(), "constraint") {
 			t.Errorf("%s: error %v, want a constraint's", name, err)
 		}
+	}
+}
+
+func TestSettleInterrupted(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	b.addTool("docs", "look", "read_only")
+	dead, repeatable, alive := request("docs", "charge"), request("docs", "look"), request("docs", "charge")
+	for _, r := range []store.StepRequest{dead, repeatable, alive} {
+		b.claim(r)
+	}
+	b.endLease(dead.ID)
+	b.endLease(repeatable.ID)
+	sentence := func(s store.Step) store.Failure {
+		return store.Failure{Kind: "interrupted", Message: s.ClaimedBy + " died", Asked: "unknown"}
+	}
+	settled, err := b.SettleInterrupted(t.Context(), 10, sentence)
+	if err != nil || len(settled) != 1 || settled[0].ID != dead.ID {
+		t.Fatalf("settled %+v, %v", settled, err)
+	}
+	if step := b.step(dead.ID); step.Status != "failed" || step.FailureKind != "interrupted" || step.FailureMessage != "w1 died" || step.Asked != "unknown" || step.Claim != 1 {
+		t.Errorf("the dead worker's step is %+v", step)
+	}
+	for _, r := range []store.StepRequest{repeatable, alive} {
+		if step := b.step(r.ID); step.Status != "running" {
+			t.Errorf("the step of %s is %s", step.Tool, step.Status)
+		}
+	}
+	if again, err := b.SettleInterrupted(t.Context(), 10, sentence); err != nil || len(again) != 0 {
+		t.Errorf("a second look settled %+v, %v", again, err)
+	}
+	if late := b.settle(store.Claim{Step: settled[0]}, succeeded); late.Status != "succeeded" || late.FailureKind != "" {
+		t.Errorf("the outcome of a worker that turned up after all: %+v", late)
+	}
+}
+
+// What is sent to the tool is what stands in the row.
+func TestArgumentsAreKeptAsTheyWereSent(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	r := request("docs", "search")
+	r.Arguments = []byte(`{"a":"x\u0000y", "b":"\ud800", "c":1e400000}`)
+	diff(t, "arguments", string(r.Arguments), string(b.claim(r).Step.Arguments))
+	diff(t, "arguments read back", string(r.Arguments), string(b.step(r.ID).Arguments))
+}
+
+func TestClaimTellsTheSchemaThatPutsArgumentsIntoHeaders(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	schema := `{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}`
+	b.importTools("docs", store.ImportedTool{Name: "mcp_docs_search", RemoteName: "search", InputSchema: []byte(schema)},
+		store.ImportedTool{Name: "mcp_docs_plain", RemoteName: "plain", InputSchema: []byte(`{"type":"object"}`)})
+	if claim := b.claim(request("docs", "search")); claim.HeaderSchema != nil {
+		t.Errorf("a server of the handshake's era has no such headers: %s", claim.HeaderSchema)
+	}
+	contact := store.Contact{Server: "docs", At: time.Now(), ProtocolVersion: "2026-07-28"}
+	if err := b.RecordContacts(t.Context(), []store.Contact{contact}); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "schema", schema, string(b.claim(request("docs", "search")).HeaderSchema))
+	if claim := b.claim(request("docs", "plain")); claim.HeaderSchema != nil {
+		t.Errorf("a schema without such annotations was told: %s", claim.HeaderSchema)
 	}
 }

@@ -158,6 +158,17 @@ func sqlState(err error) string {
 	return ""
 }
 
+// Refused tells whether Postgres found fault with what was to be written, so that writing it again cannot help: data that
+// cannot be stored (SQLSTATE classes 22 and 23) or is beyond a limit (54).
+func Refused(err error) bool {
+	switch state := sqlState(err); {
+	case len(state) < 2:
+		return false
+	default:
+		return state[:2] == "22" || state[:2] == "23" || state[:2] == "54"
+	}
+}
+
 // one reads the only row of a query; no row is [ErrNotFound].
 func one[T any](rows pgx.Rows, err error, scan pgx.RowToFunc[T]) (T, error) {
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// maxNesting is how deep JSON may nest before it is kept as a string. Postgres reads json by recursion, and refuses some
+// MaxNesting is how deep JSON may nest before it is kept as a string. Postgres reads json by recursion, and refuses some
 // thousand levels as a stack that is too deep.
-const maxNesting = 500
+const MaxNesting = 500
 
 // replacement is U+FFFD, which stands where something stood that cannot be stored.
 const replacement = "\uFFFD"
@@ -24,14 +24,14 @@ func cleanText(text string) string {
 
 // cleanJSON returns JSON as Postgres can store it, and as later readers can take it apart: in strings, invalid UTF-8 and
 // the escapes of NUL and of lone surrogates become U+FFFD. Everything else stays byte for byte. What is no JSON, or nests
-// deeper than maxNesting, becomes one JSON string that holds its text. Nothing at all stays nil.
+// deeper than MaxNesting, becomes one JSON string that holds its text. Nothing at all stays nil.
 func cleanJSON(raw json.RawMessage) json.RawMessage {
-	return cleanJSONWithin(raw, maxNesting)
+	return cleanJSONWithin(raw, MaxNesting)
 }
 
 // keepJSON is JSON that is stored byte for byte wherever Postgres takes it so, escapes that cannot be read as text included.
 func keepJSON(raw json.RawMessage) json.RawMessage {
-	if utf8.Valid(raw) && json.Valid(raw) && nesting(raw) <= maxNesting {
+	if utf8.Valid(raw) && json.Valid(raw) && Nesting(raw) <= MaxNesting {
 		return raw
 	}
 	return cleanJSON(raw)
@@ -41,7 +41,7 @@ func cleanJSONWithin(raw json.RawMessage, levels int) json.RawMessage {
 	if len(raw) == 0 {
 		return nil
 	}
-	if !json.Valid(raw) || nesting(raw) > levels {
+	if !json.Valid(raw) || Nesting(raw) > levels {
 		return quoteJSON(string(raw))
 	}
 	return cleanStrings(raw)
@@ -50,10 +50,10 @@ func cleanJSONWithin(raw json.RawMessage, levels int) json.RawMessage {
 // cleanResult is cleanJSON for a step's result. An object keeps its shape: only the member that nests too deep becomes a
 // string, so that its readers still find the others.
 func cleanResult(raw json.RawMessage) json.RawMessage {
-	if !json.Valid(raw) || nesting(raw) <= maxNesting {
+	if !json.Valid(raw) || Nesting(raw) <= MaxNesting {
 		return cleanJSON(raw)
 	}
-	return cleanMembers(raw, func(member json.RawMessage) json.RawMessage { return cleanJSONWithin(member, maxNesting-1) })
+	return cleanMembers(raw, func(member json.RawMessage) json.RawMessage { return cleanJSONWithin(member, MaxNesting-1) })
 }
 
 // flatResult is the result with every member that is an object or an array kept as a string: what is left to try when
@@ -102,8 +102,8 @@ func quoteJSON(text string) json.RawMessage {
 	return bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))
 }
 
-// nesting is how many arrays and objects are open at once at the deepest place of valid JSON.
-func nesting(raw json.RawMessage) int {
+// Nesting is how many arrays and objects are open at once at the deepest place of valid JSON.
+func Nesting(raw json.RawMessage) int {
 	depth, deepest := 0, 0
 	inString := false
 	for i := 0; i < len(raw); i++ {

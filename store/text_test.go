@@ -10,7 +10,7 @@ import (
 
 func TestCleanJSON(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting)
+	deep := strings.Repeat("[", MaxNesting) + strings.Repeat("]", MaxNesting)
 	for name, test := range map[string]struct{ in, want string }{
 		"nothing":                             {``, ``},
 		"nothing to clean":                    {" {\"b\" : 1,\n\"a\":[true,null,\"x\"]} ", " {\"b\" : 1,\n\"a\":[true,null,\"x\"]} "},
@@ -37,7 +37,7 @@ func TestCleanJSON(t *testing.T) {
 		"no JSON, with a NUL and bad bytes":   {"<\x00\xff>", "\"<\uFFFD\uFFFD>\""},
 		"as deep as may be":                   {deep, deep},
 		"one level too deep":                  {"[" + deep + "]", `"[` + deep + `]"`},
-		"brackets in a string are not levels": {`"` + strings.Repeat("[", 2*maxNesting) + `\"["`, `"` + strings.Repeat("[", 2*maxNesting) + `\"["`},
+		"brackets in a string are not levels": {`"` + strings.Repeat("[", 2*MaxNesting) + `\"["`, `"` + strings.Repeat("[", 2*MaxNesting) + `\"["`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := []byte(test.in)
@@ -69,7 +69,7 @@ func TestCleanText(t *testing.T) {
 
 func TestCleanResultKeepsItsShape(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting)
+	deep := strings.Repeat("[", MaxNesting) + strings.Repeat("]", MaxNesting)
 	got := cleanResult([]byte(`{"text":"a\u0000 <b>","structured":` + deep + `,"dropped":{"image":1}}`))
 	want := `{"dropped":{"image":1},"structured":"` + deep + `","text":"a\ufffd <b>"}`
 	if string(got) != want {
@@ -92,7 +92,7 @@ func TestCleanResultKeepsItsShape(t *testing.T) {
 func FuzzCleanJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":[1,"x\u0000",{"\ud83d":"\ud83d\ude00"}]}`, "\"\xff\"", `"\\u0000"`, `nul`, `[[[`, `1e999`, "\x00", `"\ud83d\ud83d\ude00"`,
-		strings.Repeat("[", maxNesting+1) + strings.Repeat("]", maxNesting+1),
+		strings.Repeat("[", MaxNesting+1) + strings.Repeat("]", MaxNesting+1),
 	} {
 		f.Add([]byte(seed))
 	}
@@ -106,7 +106,7 @@ func FuzzCleanJSON(f *testing.F) {
 		if out := cleanJSON(in); !bytes.Equal(out, cleanJSON(out)) {
 			t.Errorf("clean twice differs: %q", out)
 		}
-		if json.Valid(in) && nesting(in) <= maxNesting && utf8.Valid(in) && !bytes.Contains(in, []byte(`\u`)) &&
+		if json.Valid(in) && Nesting(in) <= MaxNesting && utf8.Valid(in) && !bytes.Contains(in, []byte(`\u`)) &&
 			!bytes.Equal(in, cleanJSON(in)) {
 			t.Errorf("nothing to clean, but %q became %q", in, cleanJSON(in))
 		}
@@ -121,7 +121,7 @@ func checkStorable(t *testing.T, out json.RawMessage, empty bool) {
 		}
 		return
 	}
-	if !json.Valid(out) || !utf8.Valid(out) || nesting(out) > maxNesting {
+	if !json.Valid(out) || !utf8.Valid(out) || Nesting(out) > MaxNesting {
 		t.Fatalf("cannot be stored: %q", out)
 	}
 	// No escape that stands for NUL or half a character: every one decodes to something else than U+FFFD, or says U+FFFD.

@@ -20,7 +20,8 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 		err = payload.check()
 	}
 	if err != nil {
-		return w.failImport(ctx, task, job, payload.Server, 0, mcp.Spent{}, mcp.InvalidRequest(payload.Server, fmt.Sprintf(
+		server := clip(payload.Server)
+		return w.failImport(ctx, task, job, server, 0, mcp.Spent{}, mcp.InvalidRequest(server, fmt.Sprintf(
 			"Invalid request: %s. No server was asked; enqueue it again with that corrected.", err)))
 	}
 
@@ -82,6 +83,7 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 		return busy(fmt.Sprintf("the import of server %q was taken over by another worker", server), nil, nil)
 	}
 	if err != nil {
+		w.logUnsettled(job.id, fmt.Sprintf("the import of server %q", server), nil, err)
 		return err
 	}
 	w.logImport(job, server, spent, nil)
@@ -98,6 +100,7 @@ func (w *Worker) failImport(ctx context.Context, task *asynq.Task, job job, serv
 		return busy(fmt.Sprintf("the import of server %q was taken over by another worker", server), nil, nil)
 	}
 	if err != nil {
+		w.logUnsettled(job.id, fmt.Sprintf("the import of server %q", server), failure, err)
 		return err
 	}
 	w.logImport(job, server, spent, failure)
@@ -109,7 +112,8 @@ func (w *Worker) failImport(ctx context.Context, task *asynq.Task, job job, serv
 func (w *Worker) expireImport(ctx context.Context, task *asynq.Task, job job) {
 	var payload ImportPayload
 	_ = decode(task.Payload(), &payload, "server") // an unusable payload names no server; the sentence stands all the same
-	err := w.failImport(ctx, task, job, payload.Server, 0, mcp.Spent{}, mcp.SpentBeforeStart(payload.Server))
+	server := clip(payload.Server)
+	err := w.failImport(ctx, task, job, server, 0, mcp.Spent{}, mcp.SpentBeforeStart(server))
 	if err != nil && !errors.Is(err, asynq.SkipRetry) {
 		w.log.WithError(err).Error("an import whose deadline passed in the queue could not be settled")
 	}

@@ -61,6 +61,15 @@ func (w *Worker) logOperation(line operationLine, what string, failure *mcp.Fail
 	w.log.WithFields(fields).Warn(what + " failed: " + failure.Message)
 }
 
+// logUnsettled is for an operation whose outcome was not written down: the log is then the only place that has it.
+func (w *Worker) logUnsettled(task, what string, failure *mcp.Failure, err error) {
+	outcome := "it had succeeded"
+	if failure != nil {
+		outcome = failure.Message
+	}
+	w.log.WithError(err).WithFields(logrus.Fields{"task": task, "outcome": outcome}).Error("the outcome of " + what + " was not written down")
+}
+
 func encodeLegs(legs []mcp.Leg) json.RawMessage {
 	if len(legs) == 0 {
 		return json.RawMessage("[]")

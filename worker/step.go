@@ -43,15 +43,45 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	}
 
 	result, spent, failure := w.callTool(ctx, claim, job)
-	settled, err := w.settleStep(ctx, claim.Step, outcomeOf(result, spent, failure))
-	w.logStep(job, claim.Step, spent, failure)
-	if errors.Is(err, store.ErrClaimLost) {
-		return busy(fmt.Sprintf("step %s was taken over by another worker", claim.Step.ID), nil, nil)
+	outcome := outcomeOf(result, spent, failure)
+	settled, err := w.settleStep(ctx, claim.Step, outcome)
+	switch {
+	case err == nil:
+		w.logStep(job, claim.Step, spent, failure)
+		return w.tellStep(task, settled)
+	case errors.Is(err, store.ErrClaimLost), store.Refused(err):
+		w.logUnsettled(job.id, "step "+claim.Step.ID.String(), failure, err)
+	default:
+		w.settleLater(claim.Step, outcome, func() { w.logStep(job, claim.Step, spent, failure) }, func(err error) {
+			w.logUnsettled(job.id, "step "+claim.Step.ID.String(), failure, err)
+		})
 	}
-	if err != nil {
-		return err
-	}
-	return w.tellStep(task, settled)
+	return busy(fmt.Sprintf("the outcome of step %s could not be written down yet: %s", claim.Step.ID, err), nil, nil)
+}
+
+// settleLater keeps an outcome that could not be written down, and goes on trying for as long as the worker lives. A step
+// that was called interrupted meanwhile gets it all the same: known beats unknown. There are never more of these than
+// operations at once, because nothing can be claimed while nothing can be written.
+func (w *Worker) settleLater(step store.Step, outcome store.StepOutcome, settled func(), lost func(error)) {
+	w.unsettled.Go(func() {
+		for {
+			select {
+			case <-w.stopping:
+			case <-time.After(time.Second):
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), SettleTime)
+			_, err := w.store.SettleStep(ctx, step.ID, step.Claim, outcome)
+			cancel()
+			if err == nil {
+				settled()
+				return
+			}
+			if errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.stopped() {
+				lost(err)
+				return
+			}
+		}
+	})
 }
 
 // stepRequest decodes the payload. The request has an id even when the payload is unusable, so that there is a row to
@@ -59,9 +89,7 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp.Failure) {
 	request := store.StepRequest{
 		Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
-		Interrupted: func(step store.Step) store.Failure {
-			return rowFailure(mcp.Interrupted(step.Server, step.ClaimedBy))
-		},
+		Interrupted: interrupted,
 	}
 	var err error
 	if request.ID, err = uuid.Parse(job.id); err != nil {
@@ -110,7 +138,8 @@ func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.
 	if failure := unusable(claim.Server, step.Server); failure != nil {
 		return refused(failure)
 	}
-	result, spent, err := w.client.CallTool(ctx, ServerOf(*claim.Server), mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments}, budget)
+	call := mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments, InputSchema: claim.HeaderSchema}
+	result, spent, err := w.client.CallTool(ctx, ServerOf(*claim.Server), call, budget)
 	failure := asFailure(err)
 	if failure == nil || failure.Kind == mcp.KindToolError {
 		w.contacts.note(step.Server, spent)
@@ -149,14 +178,18 @@ func (w *Worker) settleStep(ctx context.Context, step store.Step, outcome store.
 // refuseStep settles a job that is unusable from the start.
 func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, request store.StepRequest, failure *mcp.Failure) error {
 	var settled store.Step
-	err := persist(ctx, "step "+request.ID.String(), func(ctx context.Context) (err error) {
-		settled, err = w.store.RefuseStep(ctx, request, rowFailure(failure))
+	var refused bool
+	err := persist(ctx, "step "+request.ID.String(), func(ctx context.Context) error {
+		row, now, err := w.store.RefuseStep(ctx, request, rowFailure(failure))
+		settled, refused = row, refused || now
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	w.logStep(job, settled, mcp.Spent{}, failure)
+	if refused {
+		w.logStep(job, settled, mcp.Spent{}, failure)
+	}
 	if settled.FinishedAt == nil { // the row was running already when this unusable twin of its task came
 		return settledFailure{failure.Message}
 	}
@@ -194,6 +227,10 @@ func (w *Worker) logStep(job job, step store.Step, spent mcp.Spent, failure *mcp
 	w.logOperation(operationLine{
 		task: job.id, run: run, step: step.ID.String(), server: step.Server, tool: step.Tool, legs: spent.Legs, elapsed: spent.Elapsed,
 	}, "step", failure)
+}
+
+func interrupted(step store.Step) store.Failure {
+	return rowFailure(mcp.Interrupted(step.Server, step.ClaimedBy))
 }
 
 func storedFailure(step store.Step) *mcp.Failure {

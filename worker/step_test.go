@@ -79,6 +79,34 @@ func TestAStepFromTaskToRow(t *testing.T) {
 	}
 }
 
+// What the first operation learns about a server saves the next one asking.
+func TestAServersEraIsLearned(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	b.addUnknownServer("docs", server.URL)
+	b.start(worker.Options{})
+	legs := func() int {
+		t.Helper()
+		id, _ := b.step(worker.StepPayload{Server: "docs"})
+		step := b.awaitStep(id)
+		if step.Status != "succeeded" {
+			t.Fatalf("the step is %s: %s", step.Status, step.FailureMessage)
+		}
+		return len(legsOf(t, step.Legs))
+	}
+	if got := legs(); got != 4 {
+		t.Errorf("a call to an unknown server took %d legs, want 4", got)
+	}
+	b.await("the row to have it", func() bool {
+		row, err := b.store.Server(context.Background(), "docs")
+		return err == nil && row.ProtocolVersion == "2025-11-25" && row.ProtocolVersionAt != nil
+	})
+	if got := legs(); got != 3 {
+		t.Errorf("a call to a server that is known took %d legs, want 3", got)
+	}
+}
+
 // Every kind of failure that can occur here, each produced by a real server or a real job, with the row and the sentence
 // that an operator reads.
 func TestEveryFailureHasItsRow(t *testing.T) {
@@ -289,6 +317,8 @@ func TestUnusableJobsGetARowAndNoRetry(t *testing.T) {
 		{"a misspelt field", `{"server":"docs","tool":"search","args":{}}`, `field "args" of the payload is unknown`},
 		{"arguments that are no object", `{"server":"docs","tool":"search","arguments":[1]}`, "arguments must be a JSON object"},
 		{"a tool name with a NUL", `{"server":"docs","tool":"a\u0000b"}`, "control characters"},
+		{"arguments that nest too deep", `{"server":"docs","tool":"search","arguments":` + strings.Repeat(`{"a":`, 600) + `1` + strings.Repeat(`}`, 600) + `}`, "nest deeper than 500 levels"},
+		{"a server that is no identifier", `{"server":"` + strings.Repeat("Docs ", 2000) + `","tool":"search"}`, "is no identifier"},
 		{"a step id that is none", `{"server":"docs","tool":"search","step_id":"seven"}`, `step_id "seven" must be a UUID`},
 		{"a run id that is none", `{"server":"docs","tool":"search","run_id":"seven"}`, `run_id "seven" must be a UUID`},
 	} {
@@ -424,6 +454,10 @@ func TestAStepThatRunsElsewhereIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := b.enqueue(asynq.NewTask(worker.TypeStep, payload, asynq.Retention(time.Hour)))
+	running, err := b.store.Step(context.Background(), id)
+	if err != nil || running.LeaseExpiresAt == nil || running.LeaseExpiresAt.Sub(*running.StartedAt) < mcp.DefaultBudget+worker.SettleTime {
+		t.Errorf("the lease of %+v does not cover its budget and settling (%v)", running, err)
+	}
 	waiting := b.awaitTask(second, asynq.TaskStateRetry)
 	if waiting.Retried != 0 || !strings.Contains(waiting.LastErr, "is being carried out by worker") {
 		t.Errorf("the second delivery counts as try %d: %s", waiting.Retried, waiting.LastErr)
@@ -441,6 +475,20 @@ func TestAStepThatRunsElsewhereIsLeftAlone(t *testing.T) {
 	}
 	if got := len(server.Sent("tools/call")); got != 1 {
 		t.Errorf("the server was called %d times", got)
+	}
+}
+
+// asynq never delivers again what it has given up; the workers look for such steps themselves.
+func TestADeadWorkersStepIsSettledWithoutItsTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.addServer("docs", mcptest.Nowhere(t))
+	id := uuid.New()
+	b.exec(`insert into agent_step (id, server, tool, arguments, status, claim, claimed_by, lease_expires_at, started_at)
+		values ($1, 'docs', 'echo', '{}', 'running', 1, 'the dead one', now() - interval '1 second', now() - interval '1 minute')`, id)
+	b.start(worker.Options{})
+	if step := b.awaitStep(id); step.FailureKind != "interrupted" || step.Asked != "unknown" || !strings.Contains(step.FailureMessage, `"the dead one"`) {
+		t.Errorf("the row is %s, asked %s: %s", step.FailureKind, step.Asked, step.FailureMessage)
 	}
 }
 
@@ -474,7 +522,7 @@ func TestAnInterruptedStep(t *testing.T) {
 		if step.Status != "failed" || step.FailureKind != "interrupted" || step.Asked != "unknown" {
 			t.Errorf("the row is %s, %s, asked %s", step.Status, step.FailureKind, step.Asked)
 		}
-		for _, says := range []string{`worker "the dead one" stopped while it was asking server "docs"`, "was not repeated", "nobody knows whether the server acted"} {
+		for _, says := range []string{`worker "the dead one" was asking server "docs" and stopped`, "was not repeated", "nobody knows whether the server acted"} {
 			if !strings.Contains(step.FailureMessage, says) {
 				t.Errorf("the sentence does not say %q: %s", says, step.FailureMessage)
 			}
@@ -512,7 +560,7 @@ func TestTheJobsOwnLimit(t *testing.T) {
 	b.addServer("docs", server.URL)
 
 	t.Run("passes while the job waits in the queue", func(t *testing.T) {
-		id, _ := b.step(worker.StepPayload{Server: "docs"}, asynq.Deadline(time.Now().Add(time.Second)))
+		id, stepTask := b.step(worker.StepPayload{Server: "docs"}, asynq.Deadline(time.Now().Add(time.Second)))
 		imported := b.catalogue("docs", asynq.Deadline(time.Now().Add(time.Second)))
 		time.Sleep(1100 * time.Millisecond) // asynq keeps deadlines in whole seconds of the wall clock
 		b.start(worker.Options{})
@@ -534,6 +582,12 @@ func TestTheJobsOwnLimit(t *testing.T) {
 		if got := server.Methods(); len(got) != 0 {
 			t.Errorf("the server was asked %v", got)
 		}
+		// asynq would deliver both twenty-five times.
+		b.awaitTask(stepTask, asynq.TaskStateArchived)
+		b.awaitTask(imported, asynq.TaskStateArchived)
+		if errs := b.importErrors("docs"); len(errs) != 1 {
+			t.Errorf("%d rows of one import", len(errs))
+		}
 	})
 	t.Run("tightens the budget", func(t *testing.T) {
 		id, info := b.step(worker.StepPayload{Server: "docs"}, asynq.Timeout(2*time.Second))
@@ -544,11 +598,9 @@ func TestTheJobsOwnLimit(t *testing.T) {
 		if step.BudgetMS == nil || *step.BudgetMS > 2000 {
 			t.Errorf("budget_ms = %v, want at most 2000", step.BudgetMS)
 		}
-		// asynq ended the task at the same moment; the next delivery finds the row settled and shows the sentence.
-		b.await("the queue to tell what the row says", func() bool {
-			task, err := b.inspect.GetTaskInfo(info.Queue, info.ID)
-			return err == nil && task.State == asynq.TaskStateArchived && task.LastErr == step.FailureMessage
-		})
+		if task := b.settledTask(info); task.State != asynq.TaskStateArchived || task.Retried != 0 || task.LastErr != step.FailureMessage {
+			t.Errorf("the task is %s after %d tries: %s", task.State, task.Retried, task.LastErr)
+		}
 		if got := len(server.Sent("tools/call")); got != 1 {
 			t.Errorf("the server was called %d times", got)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"legwork/mcp"
+	"legwork/store"
 )
 
 // The task types.
@@ -101,24 +102,34 @@ func (p *StepPayload) check() (stepIDs, error) {
 		}
 		ids.run = &id
 	}
-	if p.Server == "" {
-		return ids, errors.New("server must name a server")
+	if err := checkServer(p.Server); err != nil {
+		return ids, err
+	}
+	if p.Tool == "" {
+		return ids, errors.New("tool must name a tool")
 	}
 	if err := mcp.ValidToolName(p.Tool); err != nil {
-		return ids, fmt.Errorf("tool must name a tool: %w", err)
+		return ids, fmt.Errorf("tool cannot be used: %w", err)
 	}
 	arguments := bytes.TrimSpace(p.Arguments)
 	if len(arguments) == 0 || string(arguments) == "null" {
 		p.Arguments = json.RawMessage(`{}`)
 	} else if arguments[0] != '{' || !json.Valid(arguments) {
 		return ids, errors.New("arguments must be a JSON object")
+	} else if store.Nesting(arguments) > store.MaxNesting {
+		return ids, fmt.Errorf("arguments nest deeper than %d levels", store.MaxNesting)
 	}
 	return ids, nil
 }
 
-func (p ImportPayload) check() error {
-	if p.Server == "" {
+func (p ImportPayload) check() error { return checkServer(p.Server) }
+
+func checkServer(identifier string) error {
+	if identifier == "" {
 		return errors.New("server must name a server")
+	}
+	if !mcp.ValidIdentifier(identifier) {
+		return fmt.Errorf("server %q is no identifier, which is 1 to 32 characters of a-z, 0-9 and _", clip(identifier))
 	}
 	return nil
 }

@@ -66,6 +66,8 @@ func TestPayloadCheck(t *testing.T) {
 				t.Errorf("refused: %v", err)
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 				t.Errorf("got %v, want …%s…", err, tt.want)
+			case tt.name == "no tool" && err.Error() != tt.want:
+				t.Errorf("got %v, want it said once: %s", err, tt.want)
 			}
 			if tt.want == "" && payload.Arguments[0] != '{' {
 				t.Errorf("arguments = %s, want an object", payload.Arguments)

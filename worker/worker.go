@@ -36,8 +36,9 @@ type Options struct {
 	Redis       asynq.RedisConnOpt
 	Concurrency int           // operations at once; default 16
 	Budget      time.Duration // of one operation, where the server's row has none; default mcp.DefaultBudget
-	// ShutdownTimeout is how long a stopping worker waits for its operations. They are bounded by their budgets, so it
-	// should be the longest budget plus SettleTime. Default: Budget plus LeaseMargin.
+	// ShutdownTimeout is how long asynq gives running jobs, once the worker stops, before it puts their tasks back into the
+	// queue. The worker itself waits until its last operation has ended, so this should be the longest budget of any server
+	// plus SettleTime. Default: Budget plus LeaseMargin.
 	ShutdownTimeout time.Duration
 	// PollInterval is how long an idle worker waits between looks into the queues; a task starts within that time.
 	// Default 20 ms.
@@ -57,9 +58,13 @@ type Worker struct {
 	redis    asynq.RedisConnOpt
 	config   asynq.Config
 	running  sync.WaitGroup // handlers: asynq can be done with one before it returns
+	queue    *asynq.Inspector
+
+	unsettled sync.WaitGroup // outcomes that could not be written down yet
+	stopping  chan struct{}  // closed when no handler is left: those outcomes have one more try
 }
 
-// New builds a worker. It starts nothing.
+// New builds a worker, which can be run once. It starts nothing.
 func New(s *store.Store, client *mcp.Client, opts Options) *Worker {
 	logger := cmp.Or(opts.Logger, logrus.StandardLogger())
 	budget := cmp.Or(opts.Budget, mcp.DefaultBudget)
@@ -70,7 +75,7 @@ func New(s *store.Store, client *mcp.Client, opts Options) *Worker {
 	}
 	w := &Worker{
 		store: s, client: client, contacts: newContacts(s, logger), log: logger,
-		name: cmp.Or(opts.Name, defaultName()), budget: budget, redis: opts.Redis,
+		name: cmp.Or(opts.Name, defaultName()), budget: budget, redis: opts.Redis, stopping: make(chan struct{}),
 	}
 	w.config = asynq.Config{
 		Concurrency:              cmp.Or(opts.Concurrency, 16),
@@ -97,9 +102,9 @@ func defaultName() string {
 }
 
 // asynqLevel keeps asynq's own lines to what an operator should look at: what it says of each failed task is said
-// better in the operation's line.
+// better in the operation's line, and its debug lines come at every look into an empty queue.
 func asynqLevel(level logrus.Level) asynq.LogLevel {
-	if level >= logrus.DebugLevel {
+	if level >= logrus.TraceLevel {
 		return asynq.DebugLevel
 	}
 	return asynq.ErrorLevel
@@ -111,14 +116,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := errors.Join(w.store.Check(ctx), CheckRedis(ctx, w.redis)); err != nil {
 		return err
 	}
+	w.queue = asynq.NewInspector(w.redis)
+	defer w.queue.Close()
 	server := asynq.NewServer(w.redis, w.config)
 	if err := server.Start(asynq.HandlerFunc(w.handle)); err != nil {
 		return fmt.Errorf("start taking tasks: %w", err)
 	}
-	// Contacts are written until the last handler is done, whatever ctx says.
-	contactsDone, stopContacts := context.WithCancel(context.WithoutCancel(ctx))
+	// What goes on beside the tasks goes on until the last handler is done, whatever ctx says.
+	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
-	background.Go(func() { w.contacts.run(contactsDone) })
+	background.Go(func() { w.contacts.run(beside) })
+	background.Go(func() { w.sweep(beside) })
 	w.log.WithFields(logrus.Fields{
 		"worker": w.name, "concurrency": w.config.Concurrency, "budget": w.budget.String(),
 	}).Info("the worker is taking tasks")
@@ -127,10 +135,21 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.WithField("worker", w.name).Info("the worker is stopping: it takes no more tasks and waits for the operations that run")
 	server.Shutdown()
 	w.running.Wait()
-	stopContacts()
+	close(w.stopping)
+	w.unsettled.Wait()
+	stopBeside()
 	background.Wait()
-	w.log.WithField("worker", w.name).Info("the worker has stopped: everything that ran is settled")
+	w.log.WithField("worker", w.name).Info("the worker has stopped: no operation of its is under way")
 	return nil
+}
+
+func (w *Worker) stopped() bool {
+	select {
+	case <-w.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 // job is what asynq knows about a task.
@@ -163,6 +182,21 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 	}
 	job := jobOf(ctx)
 	ctx = context.WithoutCancel(ctx)
+	err := w.carryOut(ctx, task, job)
+	if err != nil && !errors.Is(err, asynq.SkipRetry) { // what is settled has its own line; asynq itself is quiet about the rest
+		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), "a task goes back into the queue")
+	}
+	return err
+}
+
+func levelOf(err error) logrus.Level {
+	if errors.As(err, new(busyError)) {
+		return logrus.InfoLevel
+	}
+	return logrus.ErrorLevel
+}
+
+func (w *Worker) carryOut(ctx context.Context, task *asynq.Task, job job) error {
 	switch task.Type() {
 	case TypeStep:
 		return w.step(ctx, task, job)
@@ -188,6 +222,18 @@ func (w *Worker) ended(ctx context.Context, task *asynq.Task, err error) {
 		w.expireStep(ctx, task, job)
 	case TypeImport:
 		w.expireImport(ctx, task, job)
+	}
+	w.running.Go(func() { w.archive(job) })
+}
+
+// archive puts a task that is settled away which asynq is about to deliver again and again. asynq moves it to its retries
+// right after it told us, so this tries until it is there.
+func (w *Worker) archive(job job) {
+	for range 50 {
+		if err := w.queue.ArchiveTask(job.queue, job.id); err == nil || errors.Is(err, asynq.ErrTaskNotFound) {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -215,7 +261,7 @@ func BudgetOf(server store.Server, installation time.Duration) mcp.Budget {
 
 // ServerOf is a server's row as an operation needs it.
 func ServerOf(s store.Server) mcp.Server {
-	return mcp.Server{Identifier: s.Identifier, URL: s.URL, Credential: mcp.Credential{
+	return mcp.Server{Identifier: s.Identifier, URL: s.URL, Revision: s.ProtocolVersion, Credential: mcp.Credential{
 		Reference: s.Credential, Placement: mcp.Placement(s.AuthPlacement), HeaderName: s.AuthHeaderName,
 	}}
 }
@@ -260,7 +306,7 @@ func persist(ctx context.Context, what string, write func(context.Context) error
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := write(ctx)
-		if err == nil || errors.Is(err, store.ErrClaimLost) {
+		if err == nil || errors.Is(err, store.ErrClaimLost) || store.Refused(err) {
 			return err
 		}
 		select {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/sirupsen/logrus"
@@ -35,6 +36,7 @@ const bound = 60 * time.Second
 // bench is what a backend, a worker and an operator have: a queue, a database and the worker's log.
 type bench struct {
 	t       *testing.T
+	url     string // of the database
 	store   *store.Store
 	sql     *pgxpool.Pool // as somebody who uses the tables without legwork
 	redis   asynq.RedisConnOpt
@@ -59,7 +61,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: rows, sql: conn, redis: queue, queue: asynq.NewClient(queue), inspect: asynq.NewInspector(queue)}
+	b := &bench{t: t, url: url, store: rows, sql: conn, redis: queue, queue: asynq.NewClient(queue), inspect: asynq.NewInspector(queue)}
 	b.log, b.lines = logtest.NewNullLogger()
 	b.log.SetOutput(io.Discard)
 	t.Cleanup(func() {
@@ -111,8 +113,15 @@ func (b *bench) startWith(gateOptions mcp.GateOptions, opts worker.Options) (sto
 	return stop
 }
 
-// addServer adds a server that may be asked.
+// addServer adds a server that may be asked, and of which it is known that it wants a handshake.
 func (b *bench) addServer(identifier, url string, change ...func(*store.Server)) {
+	b.t.Helper()
+	b.addUnknownServer(identifier, url, change...)
+	b.exec(`update mcp_server set protocol_version = '2025-11-25', protocol_version_at = now() where identifier = $1`, identifier)
+}
+
+// addUnknownServer adds a server that may be asked and that nobody has asked yet.
+func (b *bench) addUnknownServer(identifier, url string, change ...func(*store.Server)) {
 	b.t.Helper()
 	server := store.Server{
 		Identifier: identifier, Name: identifier, URL: url, AuthPlacement: "none", DataClass: "internal", Enabled: true, RequiresApproval: true,
@@ -212,6 +221,31 @@ func (b *bench) exec(sql string, args ...any) {
 	}
 }
 
+// cutOff keeps everybody out of the database until restore is called, as a Postgres that is gone does.
+func (b *bench) cutOff() (restore func()) {
+	b.t.Helper()
+	config, err := pgx.ParseConfig(b.url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	name := pgx.Identifier{config.Database}.Sanitize()
+	config.Database = "postgres"
+	conn, err := pgx.ConnectConfig(context.Background(), config)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { conn.Close(context.Background()) })
+	run := func(sql string, args ...any) {
+		b.t.Helper()
+		if _, err := conn.Exec(context.Background(), sql, args...); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	run("alter database " + name + " with allow_connections false")
+	run("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", strings.Trim(name, `"`))
+	return func() { run("alter database " + name + " with allow_connections true") }
+}
+
 func legsOf(t *testing.T, raw json.RawMessage) []mcp.Leg {
 	t.Helper()
 	var legs []mcp.Leg
@@ -264,15 +298,21 @@ func TestStartRefusesWhatCannotKeepItsPromises(t *testing.T) {
 }
 
 func TestShutdownSettlesWhatRuns(t *testing.T) {
+	t.Run("with time enough", func(t *testing.T) { shutDownInACall(t, worker.Options{}) })
+	// asynq gives a handler up then, but the call is at the server, and its outcome is not to be lost.
+	t.Run("when asynq does not wait", func(t *testing.T) { shutDownInACall(t, worker.Options{ShutdownTimeout: time.Millisecond}) })
+}
+
+func shutDownInACall(t *testing.T, opts worker.Options) {
 	b := newBench(t)
 	before := goleak.IgnoreCurrent()
 	server := mcptest.New(t, mcptest.Options{})
 	release := make(chan struct{})
 	server.On("tools/call", mcptest.Hold(release))
 	b.addServer("docs", server.URL)
-	stop := b.start(worker.Options{})
+	stop := b.start(opts)
 
-	id, info := b.step(worker.StepPayload{Server: "docs"})
+	id, _ := b.step(worker.StepPayload{Server: "docs"})
 	server.Await(t, "tools/call", 1)
 	stopped := make(chan struct{})
 	go func() {
@@ -294,7 +334,6 @@ func TestShutdownSettlesWhatRuns(t *testing.T) {
 	if step := b.awaitStep(id); step.Status != "succeeded" {
 		t.Errorf("the step that ran ended as %s: %s", step.Status, step.FailureMessage)
 	}
-	b.settledTask(info)
 	if _, err := b.store.Step(context.Background(), late); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a step that came while the worker was stopping was begun (%v)", err)
 	}
@@ -307,6 +346,46 @@ func TestShutdownSettlesWhatRuns(t *testing.T) {
 		goleak.IgnoreAnyFunction("net/http/httptest.(*Server).goServe.func1"), goleak.IgnoreAnyFunction("net/http.(*conn).serve"),
 		goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"), goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).reaper"),
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop"))
+}
+
+// Postgres is away between the answer and the settling, for longer than a settle is tried for.
+func TestAnOutcomeIsKeptUntilItCanBeWrittenDown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	release := make(chan struct{})
+	server.On("tools/call", mcptest.Hold(release))
+	b.addServer("docs", server.URL)
+	b.start(worker.Options{})
+	id, _ := b.step(worker.StepPayload{Server: "docs"})
+	server.Await(t, "tools/call", 1)
+	restore := b.cutOff()
+	close(release)
+	later, _ := b.step(worker.StepPayload{Server: "docs"}) // which cannot even be claimed
+	said := func(text string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool {
+				err, _ := e.Data[logrus.ErrorKey].(error)
+				return err != nil && strings.Contains(err.Error(), text)
+			})
+		}
+	}
+	b.await("the log to say that a step could not be claimed", said("step "+later.String()+" could not be claimed, so it was not begun"))
+	b.await("the log to say that the outcome could not be written down", said("the outcome of step "+id.String()+" could not be written down yet"))
+	if slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool { return strings.Contains(e.Message, "succeeded") }) {
+		t.Error("the log calls a step succeeded whose row does not")
+	}
+	restore()
+	if step := b.awaitStep(id); step.Status != "succeeded" || step.Claim != 1 {
+		t.Errorf("the step is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)
+	}
+	if got := len(server.Sent("tools/call")); got != 1 {
+		t.Errorf("the server was called %d times", got)
+	}
+	b.await("the contact to be written, which could not be at first", func() bool {
+		row, err := b.store.Server(context.Background(), "docs")
+		return err == nil && row.LastContactAt != nil
+	})
 }
 
 func TestOneLogLineForEachOperation(t *testing.T) {
