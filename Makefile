@@ -12,7 +12,7 @@ PACKAGES ?= ./...
 
 .PHONY: help
 help: ## list what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## show the main job from end to end: no settings, no Docker, nothing running
@@ -21,6 +21,14 @@ demo: ## show the main job from end to end: no settings, no Docker, nothing runn
 .PHONY: test
 test: compiler ## run every test under the race detector, on a private Postgres and Redis
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: conformance
+conformance: ## drive the client through the official MCP conformance suite (needs npm)
+	go run ./internal/conformance
+
+.PHONY: interop
+interop: ## talk to MCP servers that others wrote, as they publish them (needs npm)
+	go run ./internal/interop
 
 .PHONY: lint
 lint: ## check the form of the code: gofmt, go vet, staticcheck

@@ -18,10 +18,10 @@ type Config struct {
 	OperationTimeout     time.Duration      // the installation's budget for one operation; at least a second, with no upper bound
 	Concurrency          int                // jobs that a worker runs at once
 	LogLevel             logrus.Level
-	LogFormat            string   // FormatText or FormatJSON
-	AllowPrivateNetworks bool     // whether MCP servers may be on loopback and private addresses
-	AllowedHosts         []string // MCP servers that may be asked wherever they are
-	ShutdownTimeout      time.Duration
+	LogFormat            string        // FormatText or FormatJSON
+	AllowPrivateNetworks bool          // whether MCP servers may be on loopback and private addresses
+	AllowedHosts         []string      // MCP servers that may be asked wherever they are
+	ShutdownTimeout      time.Duration // what asynq gives running jobs before it puts their tasks back into the queue
 
 	// Warnings are settings that were bad and could be replaced, one sentence each. Whoever uses the configuration shows them.
 	Warnings []string
@@ -36,9 +36,10 @@ const (
 // Error lists everything that is wrong with the settings, one sentence for each. No sentence holds a secret.
 type Error struct {
 	Problems []string
+	Warnings []string // as [Config.Warnings]: who mends the problems can mend these along with them
 }
 
-// Error has one line for each problem.
+// Error has one line for each problem; warnings are not among them.
 func (e *Error) Error() string { return strings.Join(e.Problems, "\n") }
 
 // Load reads the settings through lookup, which is [os.LookupEnv] outside of tests: a number that is set to nothing is a
@@ -47,6 +48,7 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 	var (
 		config   Config
 		problems []string
+		bad      = map[string]bool{} // settings that could not be read
 	)
 	for _, s := range settings {
 		value, set := lookup(s.Name)
@@ -56,15 +58,17 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 		}
 		if err := s.read(&config, value); err != nil {
 			problems = append(problems, s.Name+" "+err.Error())
+			bad[s.Name] = true
 		}
 	}
-	if len(problems) == 0 {
+	// The budget always has a value: a bad one is replaced.
+	if !bad[shutdownTimeout] {
 		if err := config.relate(); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
 	if len(problems) > 0 {
-		return Config{}, &Error{Problems: problems}
+		return Config{}, &Error{Problems: problems, Warnings: config.Warnings}
 	}
 	return config, nil
 }

@@ -85,7 +85,7 @@ func TestOperationTimeout(t *testing.T) {
 		"a whole number":                 {"30", 30 * time.Second, ""},
 		"a fraction":                     {"1.25", 1250 * time.Millisecond, ""},
 		"the floor itself":               {"1", time.Second, ""},
-		"set to nothing":                 {"", 20 * time.Second, "set to nothing"},
+		"set to nothing":                 {"", 20 * time.Second, "set to nothing: 20 s are used"},
 		"only white space":               {"  ", 20 * time.Second, "set to nothing"},
 		"a word":                         {"soon", 20 * time.Second, `"soon"`},
 		"not a number by name":           {"NaN", 20 * time.Second, `"NaN"`},
@@ -96,7 +96,7 @@ func TestOperationTimeout(t *testing.T) {
 		"negative":                       {"-5", 20 * time.Second, `"-5"`},
 		"negative without end":           {"-1e999", 20 * time.Second, `"-1e999"`},
 		"smaller than any float":         {"1e-999", 20 * time.Second, `"1e-999"`},
-		"below the floor":                {"0.2", time.Second, `"0.2", which is less than the 1s`},
+		"below the floor":                {"0.2", time.Second, `"0.2", which is less than the 1 s that a single request is granted: 1 s is used`},
 		"a year":                         {"31536000", 365 * 24 * time.Hour, ""},
 		"longer than a duration":         {"1e10", math.MaxInt64, ""},
 		"the last second of a duration":  {"9223372036", 9223372036 * time.Second, ""},
@@ -140,10 +140,12 @@ func TestShutdownTimeout(t *testing.T) {
 		"a fraction of a second":        {"20", "30.5", 30500 * time.Millisecond, nil},
 		"a duration":                    {"20", "1m30s", 90 * time.Second, nil},
 		"exactly enough":                {"20", "30", 30 * time.Second, nil},
-		"one second short":              {"20", "29", 0, []string{"29s", "20s", operationTimeout, "10s", "set " + shutdownTimeout + " to 30s or more"}},
-		"less than a raised budget":     {"120", "45", 0, []string{"45s", "2m0s", "2m10s"}},
+		"one second short":              {"20", "29", 0, []string{"is 29 s", "20 s", operationTimeout, "10 s", "set " + shutdownTimeout + " to 30 or more"}},
+		"less than a raised budget":     {"120", "45", 0, []string{"is 45 s", "120 s", "to 130 or more"}},
+		"a fraction of a budget":        {"2.5", "12", 0, []string{"is 12 s", "2.5 s", "to 13 or more"}},
+		"set to nothing":                {"60", "", 75 * time.Second, nil},
 		"a budget without end":          {"1e300", "", math.MaxInt64, nil},
-		"a budget without end, limited": {"1e300", "3600", 0, []string{"1h0m0s"}},
+		"a budget without end, limited": {"1e300", "3600", 0, []string{"is 3600 s", "leave " + shutdownTimeout + " unset"}},
 		"both without end":              {"1e300", "1e300", math.MaxInt64, nil},
 		"a word":                        {"20", "later", 0, []string{`"later"`, "1m30s"}},
 		"zero":                          {"20", "0", 0, []string{`"0"`}},
@@ -194,6 +196,9 @@ func TestAllBadSettingsInOneAnswer(t *testing.T) {
 		{allowedHosts, `"https://docs.example/mcp", "a b"`, "*.suffix"},
 		{shutdownTimeout, `"later"`, "1m30s"},
 	}
+	if len(bad.Warnings) != 1 || !strings.Contains(bad.Warnings[0], `"soon"`) {
+		t.Errorf("warned %q, want it to name the budget too", bad.Warnings)
+	}
 	if len(bad.Problems) != len(want) || strings.Count(err.Error(), "\n") != len(want)-1 {
 		t.Fatalf("got %d problems:\n%s", len(bad.Problems), err)
 	}
@@ -201,6 +206,27 @@ func TestAllBadSettingsInOneAnswer(t *testing.T) {
 		for _, part := range want[i] {
 			if !strings.Contains(problem, part) {
 				t.Errorf("%q does not say %q", problem, part)
+			}
+		}
+	}
+}
+
+// What settings are to each other is told along with what is wrong with others.
+func TestRelationsAmongBadSettings(t *testing.T) {
+	t.Parallel()
+	_, err := Load(lookup(map[string]string{concurrency: "x", shutdownTimeout: "5", operationTimeout: "soon"}))
+	var bad *Error
+	if !errors.As(err, &bad) || len(bad.Problems) != 2 || len(bad.Warnings) != 1 {
+		t.Fatalf("got %+v, want two problems and a warning", err)
+	}
+	for text, parts := range map[string][]string{
+		bad.Problems[0]: {concurrency, `"x"`},
+		bad.Problems[1]: {shutdownTimeout + " is 5 s", "20 s", "to 30 or more"},
+		bad.Warnings[0]: {operationTimeout, `"soon"`, "20 s are used"},
+	} {
+		for _, part := range parts {
+			if !strings.Contains(text, part) {
+				t.Errorf("%q does not say %q", text, part)
 			}
 		}
 	}

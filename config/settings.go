@@ -134,8 +134,9 @@ var settings = []Setting{
 	},
 	{
 		Name: shutdownTimeout,
-		Meaning: "How long a worker that was told to stop waits for what it still runs, in seconds or as 1m30s. " +
-			"At least the budget and 10 seconds; unless it is set, the budget and 15 seconds.",
+		Meaning: "How long asynq gives the jobs that run, once a worker was told to stop, before it puts their tasks back into " +
+			"the queue; in seconds or as 1m30s. The worker itself ends when its last operation has, so allow for the longest " +
+			"budget of any server. At least this installation's budget and 10 seconds; unless it is set, that budget and 15 seconds.",
 		read: readShutdownTimeout,
 	},
 }
@@ -143,12 +144,21 @@ var settings = []Setting{
 // relate checks settings against each other and fills in the default that hangs on another setting.
 func (c *Config) relate() error {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, add(c.OperationTimeout, shutdownSlack))
-	if least := add(c.OperationTimeout, settleTime); c.ShutdownTimeout < least {
-		return fmt.Errorf("%s is %s, but an operation may take %s (%s) and %s are needed to settle it: set %s to %s or more",
-			shutdownTimeout, c.ShutdownTimeout, c.OperationTimeout, operationTimeout, settleTime, shutdownTimeout, least)
+	least := add(c.OperationTimeout, settleTime)
+	switch {
+	case c.ShutdownTimeout >= least:
+		return nil
+	case least == math.MaxInt64:
+		return fmt.Errorf("%s is %s, but an operation may take without end (%s): leave %s unset",
+			shutdownTimeout, inWords(c.ShutdownTimeout), operationTimeout, shutdownTimeout)
 	}
-	return nil
+	return fmt.Errorf("%s is %s, but an operation may take %s (%s) and %s are needed to settle it: set %s to %.0f or more",
+		shutdownTimeout, inWords(c.ShutdownTimeout), inWords(c.OperationTimeout), operationTimeout, inWords(settleTime),
+		shutdownTimeout, math.Ceil(least.Seconds()))
 }
+
+// inWords is a duration as every sentence has it: 20 s.
+func inWords(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s" }
 
 func readDatabaseURL(c *Config, value string) error {
 	const form = "write it as postgres://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -195,16 +205,16 @@ func readOperationTimeout(c *Config, value string) error {
 	seconds, err := parseSeconds(value)
 	switch {
 	case value == "":
-		warn("set to nothing: %s are used", defaultBudget)
+		warn("set to nothing: %s are used", inWords(defaultBudget))
 	case err != nil && isDuration(value):
-		warn("%q, which has a unit: write plain seconds without one; %s are used", value, defaultBudget)
+		warn("%q, which has a unit: write plain seconds without one; %s are used", value, inWords(defaultBudget))
 	case err != nil:
-		warn("%q, which is not a number of seconds: %s are used", value, defaultBudget)
+		warn("%q, which is not a number of seconds: %s are used", value, inWords(defaultBudget))
 	case seconds <= 0:
-		warn("%q, which is no time at all: %s are used", value, defaultBudget)
+		warn("%q, which is no time at all: %s are used", value, inWords(defaultBudget))
 	case seconds < minimumBudget.Seconds():
 		c.OperationTimeout = minimumBudget
-		warn("%q, which is less than the %s that a single request is granted: %s is used", value, minimumBudget, minimumBudget)
+		warn("%q, which is less than the %s that a single request is granted: %s is used", value, inWords(minimumBudget), inWords(minimumBudget))
 	default:
 		c.OperationTimeout = inSeconds(seconds)
 	}

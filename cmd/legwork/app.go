@@ -71,13 +71,19 @@ func newRootCommand(a *app) *cobra.Command {
 		newStepCommand(a),
 		newRunCommand(a),
 		newDemoCommand(a),
+		newConformanceCommand(a),
 		newVersionCommand(a),
 		newSettingsTopic(),
 	)
-	root.Long = "legwork carries out agent runs against remote MCP servers, with exactly one time budget for each operation,\n" +
+	root.Long = "legwork carries out agent runs against remote MCP servers, with exactly one time budget for each operation, " +
 		"and leaves rows in Postgres that tell what failed, whether the server was asked, and whose number ran out."
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { a.help(cmd) })
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		a.usage(cmd)
+		return nil
+	})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return root
 }
@@ -117,7 +123,11 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) != nil {
-			return usagef("%d arguments were given: it is written %q", len(args), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+			were := "arguments were"
+			if len(args) == 1 {
+				were = "argument was"
+			}
+			return usagef("%d %s given; the usage is %q", len(args), were, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 		}
 		return nil
 	}
@@ -154,6 +164,7 @@ func (a *app) exit(command *cobra.Command, err error) int {
 		for _, problem := range settings.Problems {
 			fmt.Fprintln(a.stderr, "  "+problem)
 		}
+		a.warn(settings.Warnings)
 		fmt.Fprintln(a.stderr, `Run "legwork help settings" for what each may be.`)
 		return exitUsage
 	case errors.As(err, &plain):
@@ -169,10 +180,14 @@ func (a *app) exit(command *cobra.Command, err error) int {
 // settings loads the settings and shows their warnings.
 func (a *app) settings() (config.Config, error) {
 	cfg, err := config.Load(a.lookupEnv)
-	for _, warning := range cfg.Warnings {
+	a.warn(cfg.Warnings)
+	return cfg, err
+}
+
+func (a *app) warn(warnings []string) {
+	for _, warning := range warnings {
 		fmt.Fprintln(a.stderr, "legwork: warning: "+warning)
 	}
-	return cfg, err
 }
 
 // withStore lends a store that was checked.

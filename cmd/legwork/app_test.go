@@ -25,7 +25,8 @@ func TestWrongUsage(t *testing.T) {
 		"quux":                               `"quux" is no command of "legwork"`,
 		"worker now":                         `"legwork worker"`,
 		"worker --quietly":                   "unknown flag: --quietly",
-		"call docs":                          `"legwork call SERVER TOOL"`,
+		"call docs":                          `1 argument was given; the usage is "legwork call SERVER TOOL"`,
+		"step show":                          `0 arguments were given; the usage is "legwork step show STEP"`,
 		"call docs search --wait-timeout 5":  "missing unit",
 		"import":                             "give one server, or --all",
 		"import docs --all":                  "not both",
@@ -36,6 +37,7 @@ func TestWrongUsage(t *testing.T) {
 		"step list --limit 0":                "--limit is 0",
 		"import-error list --limit -1":       "--limit is -1",
 		"run cancel it":                      "is no UUID",
+		"run list --limit 0":                 "--limit is 0",
 		"tool set-effect t harmless":         "read_only, idempotent_write, non_idempotent_write",
 		"tool enable":                        `"legwork tool enable TOOL..."`,
 		"server set docs":                    "nothing to change",
@@ -48,6 +50,7 @@ func TestWrongUsage(t *testing.T) {
 		"server add docs https://h --auth none --credential env:A":                   "choose bearer or header",
 		"server add docs https://h --auth bearer --credential env:A --auth-header X": "belongs to --auth header",
 		"server add docs https://h --credential env:A --auth-header Host":            "the protocol uses itself",
+		"server add docs https://h --credential file:token":                          "absolute path: write file:/path",
 		"server add docs https://h --timeout -1":                                     "--timeout is -1",
 	} {
 		out := i.run(strings.Fields(line)...)
@@ -62,10 +65,12 @@ func TestWrongUsage(t *testing.T) {
 
 func TestBadSettings(t *testing.T) {
 	t.Parallel()
-	i := outside(t).with("LEGWORK_CONCURRENCY", "many").with("LEGWORK_REDIS_URL", "redis://:hunter2@h:x")
+	i := outside(t).with("LEGWORK_CONCURRENCY", "many").with("LEGWORK_REDIS_URL", "redis://:hunter2@h:x").
+		with("LEGWORK_SHUTDOWN_TIMEOUT", "5").with("LEGWORK_MCP_OPERATION_TIMEOUT", "soon")
 	for _, line := range []string{"worker", "health", "migrate up", "server list", "call docs search"} {
 		out := i.run(strings.Fields(line)...)
-		out.expect(t, exitUsage, "LEGWORK_DATABASE_URL is not set", "LEGWORK_CONCURRENCY", `"many"`, "LEGWORK_REDIS_URL", "legwork help settings")
+		out.expect(t, exitUsage, "LEGWORK_DATABASE_URL is not set", "LEGWORK_CONCURRENCY", `"many"`, "LEGWORK_REDIS_URL", "legwork help settings",
+			"LEGWORK_SHUTDOWN_TIMEOUT is 5 s", "to 30 or more", `warning: LEGWORK_MCP_OPERATION_TIMEOUT is "soon"`, "20 s are used")
 		if strings.Contains(out.stderr, "hunter2") {
 			t.Errorf("the password is shown:\n%s", out.stderr)
 		}
@@ -79,6 +84,7 @@ func TestHelp(t *testing.T) {
 		has(t, i.must("help", "settings"), s.Name)
 	}
 	has(t, i.must("--help"), "worker", "health", "migrate", "server", "import", "import-error", "tool", "call", "step", "run", "demo", "version", "settings")
+	has(t, i.must("server", "add", "--help"), "legwork server add IDENTIFIER URL", "--data-class", "https://docs.example.com/mcp")
 	has(t, i.must("version"), "legwork ", "go1.")
 	has(t, i.must("version", "--json"), `"version"`)
 }

@@ -31,7 +31,7 @@ func newCallCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call SERVER TOOL",
 		Short: "enqueue a step that calls a tool, as a backend would",
-		Long: "Enqueues a step that calls a tool and prints the step's id. With --wait it waits for the worker and prints what the\n" +
+		Long: "Enqueues a step that calls a tool and prints the step's id. With --wait it waits for the worker and prints what the " +
 			"tool answered; where the step fails, the sentence that says why goes to stderr and the exit code is 1.",
 		Example: "  legwork call docs search --args '{\"query\":\"budget\"}' --wait\n  legwork call docs search --args @arguments.json",
 		Args:    args(cobra.ExactArgs(2)),
@@ -172,7 +172,7 @@ func (a *app) answer(step store.Step, asJSON bool) error {
 		}
 	}
 	if step.FailureKind != "" {
-		return sentence(fmt.Sprintf("%s\n\nSee where its budget went: legwork step show %s", step.FailureMessage, step.ID))
+		return sentence(fmt.Sprintf("%s\n\nMore: legwork step show %s", step.FailureMessage, step.ID))
 	}
 	if !asJSON {
 		text := resultText(step.Result)

@@ -46,14 +46,14 @@ func TestCallThatFails(t *testing.T) {
 	i.worker()
 
 	out := i.run("call", "fax", "send", "--wait")
-	out.expect(t, exitFailed, "fax", "legwork step show ")
+	out.expect(t, exitFailed, "fax", "\n\nMore: legwork step show ")
 	steps := decode[[]store.Step](t, i.must("step", "list", "--server", "fax", "--json"))
 	if len(steps) != 1 || steps[0].FailureKind != string(mcp.KindUnreachable) {
 		t.Fatalf("got %+v", steps)
 	}
 	// The sentence is shown whole, and as it stands in the row.
 	out.expect(t, exitFailed, steps[0].FailureMessage)
-	has(t, i.must("step", "show", steps[0].ID.String()), "unreachable", steps[0].FailureMessage, "no: the server was not asked", "initialize")
+	has(t, i.must("step", "show", steps[0].ID.String()), "unreachable", steps[0].FailureMessage, "no: the server was not asked", "server/discover")
 	has(t, i.must("step", "list", "--status", "failed"), "unreachable", "fax")
 
 	out = i.run("call", "docs", "fail", "--wait", "--json")
@@ -61,6 +61,28 @@ func TestCallThatFails(t *testing.T) {
 	if got := decode[store.Step](t, out.stdout); got.FailureKind != string(mcp.KindToolError) || got.Asked != "yes" {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// Steps outlive their server; a name that nobody ever had is a slip.
+func TestStepsOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	i.add("docs", docs(t).URL)
+	i.worker()
+	i.must("call", "docs", "search", "--wait")
+	i.must("server", "remove", "docs")
+	has(t, i.must("step", "list", "--server", "docs"), "succeeded")
+	if list := i.must("step", "list", "--server", "docs", "--status", "failed", "--json"); list != "[]\n" {
+		t.Errorf("got %s", list)
+	}
+	for _, flag := range []string{"--limit=5", "--json", "--status=failed"} {
+		out := i.run("step", "list", "--server", "dcos", flag)
+		out.expect(t, exitFailed, `there is no server "dcos"`, "legwork server list")
+		if out.stdout != "" {
+			t.Errorf("%s: got %s", flag, out.stdout)
+		}
+	}
+	i.run("step", "list", "--run", uuid.NewString()).expect(t, exitFailed, "there is no run ")
 }
 
 func TestCallWithoutWaiting(t *testing.T) {
@@ -91,6 +113,37 @@ func TestCallWithoutWaiting(t *testing.T) {
 	has(t, i.must("run", "show", run, "--json"), `"cancelled_by": "ada"`, `"steps": [`)
 	out = i.run("call", "docs", "search", "--run", run, "--wait")
 	out.expect(t, exitFailed, "cancelled by")
+}
+
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	i.run("run", "list").expect(t, exitDone, "no runs yet")
+	if list := i.must("run", "list", "--json"); list != "[]\n" {
+		t.Errorf("no runs are %q", list)
+	}
+	i.add("docs", docs(t).URL)
+	i.worker()
+	first, second := uuid.NewString(), uuid.NewString()
+	i.must("call", "docs", "search", "--run", first, "--args", `{"n":1}`, "--wait")
+	i.must("call", "docs", "search", "--run", second, "--wait")
+	i.must("call", "docs", "search", "--run", first, "--args", `{"n":2}`, "--wait")
+
+	runs := decode[[]store.Run](t, i.must("run", "list", "--json"))
+	if len(runs) != 2 || runs[0].ID.String() != second || runs[1].ID.String() != first {
+		t.Errorf("got %+v, want the newest first", runs)
+	}
+	list := i.must("run", "list", "--limit", "1")
+	has(t, list, "RUN", second, "running", "ago")
+	if strings.Contains(list, first) {
+		t.Errorf("--limit 1 lists more:\n%s", list)
+	}
+	shown := decode[struct {
+		Steps []struct{ Arguments struct{ N int } }
+	}](t, i.must("run", "show", first, "--json"))
+	if len(shown.Steps) != 2 || shown.Steps[0].Arguments.N != 1 || shown.Steps[1].Arguments.N != 2 {
+		t.Errorf("got %+v, want the steps in the order in which they were created", shown.Steps)
+	}
 }
 
 // Budgets past asynq's own limit of half an hour, and past what a duration holds, are nobody's to tighten.

@@ -71,10 +71,10 @@ func TestDemo(t *testing.T) {
 	}{
 		{"crm, import", "Budget spent: tools/list was not sent", []string{"was not asked", "LEGWORK_MCP_OPERATION_TIMEOUT", "granted 2 s"}},
 		{"crm, step lookup", "Budget spent: tools/call was not sent", []string{"was not asked", "LEGWORK_MCP_OPERATION_TIMEOUT", "granted 2 s"}},
-		{"mail, import", "No answer", []string{"budget of 2 s", "initialize granted 2 s", "no_answer"}},
-		{"mail, step send", "No answer", []string{"budget of 2 s", "initialize granted 2 s", "no_answer"}},
-		{"fax, import", "Unreachable", []string{"refused", "initialize granted 3 s"}},
-		{"fax, step send", "Unreachable", []string{"refused", "initialize granted 3 s"}},
+		{"mail, import", "No answer", []string{"budget of 2 s", "tools/list granted 2 s", "no_answer"}},
+		{"mail, step send", "No answer", []string{"budget of 2 s", "server/discover granted 2 s", "no_answer"}},
+		{"fax, import", "Unreachable", []string{"refused", "tools/list granted 3 s"}},
+		{"fax, step send", "Unreachable", []string{"refused", "server/discover granted 3 s"}},
 		{"billing, step charge", "Tool error", []string{"card of Ada has expired", "tools/call granted 3 s"}},
 		{"How to read it:", "crm failed because its budget was spent", []string{"fax failed because the server is dead"}},
 	} {

@@ -27,8 +27,8 @@ func newImportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import IDENTIFIER | --all",
 		Short: "enqueue the import of a server's catalogue of tools",
-		Long: "Enqueues the import of a server's catalogue, or of every server that is enabled and has a data class, and prints the\n" +
-			"task's id. With --wait it waits for the worker and prints what each import changed; where one fails, the sentence that\n" +
+		Long: "Enqueues the import of a server's catalogue, or of every server that is enabled and has a data class, and prints the " +
+			"task's id. With --wait it waits for the worker and prints what each import changed; where one fails, the sentence that " +
 			"says why goes to stderr and the exit code is 1.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -45,8 +45,13 @@ func newImportCommand(a *app) *cobra.Command {
 			}
 			return a.withStore(cmd.Context(), func(cfg config.Config, rows *store.Store) error {
 				servers, err := a.toImport(cmd.Context(), rows, args)
-				if err != nil || len(servers) == 0 {
+				switch {
+				case err != nil:
 					return err
+				case len(servers) == 0 && opts.json:
+					return a.writeJSON([]*importing{})
+				case len(servers) == 0:
+					return nil
 				}
 				return a.importCatalogues(cmd.Context(), cfg, rows, servers, opts)
 			})
@@ -147,7 +152,7 @@ func (a *app) importsEnqueued(imports []*importing, opts importOptions) error {
 	for i, m := range imports {
 		rows[i] = []string{m.Server, m.TaskID}
 	}
-	a.table([]column{{title: "server"}, {title: "task"}}, rows)
+	a.table([]column{{title: "server", last: 8}, {title: "task"}}, rows)
 	return nil
 }
 
@@ -236,8 +241,8 @@ func (a *app) imported(imports []*importing, asJSON bool) error {
 		}
 	} else {
 		a.table([]column{
-			{title: "server", least: 8}, {title: "status"}, {title: "kind", least: 8}, {title: "new"}, {title: "changed"}, {title: "unchanged"},
-			{title: "revived"}, {title: "orphaned"}, {title: "skipped"},
+			{title: "server", least: 8}, {title: "status"}, {title: "kind", least: 8, last: 6}, {title: "new"}, {title: "changed"},
+			{title: "unchanged", spare: 2}, {title: "revived", spare: 1}, {title: "orphaned"}, {title: "skipped"},
 		}, rows)
 	}
 	for _, m := range imports {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"legwork/config"
+	"legwork/mcp"
 	"legwork/store"
 )
 
@@ -29,8 +30,11 @@ func newImportErrorListCommand(a *app) *cobra.Command {
 			}
 			return a.withStore(cmd.Context(), func(_ config.Config, rows *store.Store) error {
 				found, err := rows.ImportErrors(cmd.Context(), filter)
+				if err == nil && len(found) == 0 && filter.Server != "" { // errors outlive their server
+					_, err = rows.Server(cmd.Context(), filter.Server)
+				}
 				if err != nil {
-					return err
+					return noSuchServer(err, filter.Server)
 				}
 				return a.listImportErrors(found, asJSON, full)
 			})
@@ -57,8 +61,8 @@ func (a *app) listImportErrors(found []store.ImportError, asJSON, full bool) err
 		rows[i] = []string{sinceIf(&e.OccurredAt), e.Server, e.Kind, e.Tool, e.Asked, e.Message}
 	}
 	a.table([]column{
-		{title: "when"}, {title: "server"}, {title: "kind"}, {title: "tool", least: 8, spare: 1}, {title: "asked", spare: 2},
-		{title: "sentence", least: 24},
+		{title: "when"}, {title: "server", last: 8}, {title: "kind", last: 8}, {title: "tool", least: 8, spare: 1},
+		{title: "asked", spare: 2}, {title: "sentence", least: 24, last: 16},
 	}, rows)
 	return nil
 }
@@ -84,7 +88,8 @@ func (a *app) showImportErrors(found []store.ImportError) error {
 		if err != nil {
 			return err
 		}
-		a.legs(legs)
+		fmt.Fprintln(a.stdout)
+		a.legs(legs, mcp.Asked(e.Asked))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ func newServerPingCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping IDENTIFIER",
 		Short: "open a session with a server, from here and now",
-		Long: "Opens a session with a server and asks whether it is there, within its budget. This runs here, not in a worker:\n" +
+		Long: "Opens a session with a server and asks whether it is there, within its budget. This runs here, not in a worker: " +
 			"it needs the way to the server and its credential. A server that is disabled is asked too.",
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,13 +60,14 @@ func (a *app) ping(ctx context.Context, cfg config.Config, rows *store.Store, s 
 			a.hint("legwork: warning: the contact could not be recorded: %s", err)
 		}
 	}
+	err = nil
 	if asJSON {
 		err = a.pingJSON(s, info, spent, failure)
 	} else {
 		a.pingText(s, info, spent, failure)
 	}
-	if failure != nil {
-		return cmp.Or[error](err, sentence(failure.Message))
+	if failure != nil && err == nil {
+		return sentence(failure.Message)
 	}
 	return err
 }
@@ -81,8 +81,9 @@ func (a *app) pingText(s store.Server, info mcp.ServerInfo, spent mcp.Spent, fai
 		sh.add("Latency", duration(spent.Latency()))
 		sh.add("Spent", fmt.Sprintf("%s of %s", duration(spent.Elapsed), duration(spent.Budget.Total)))
 		a.sheet(sh)
+		fmt.Fprintln(a.stdout)
 	}
-	a.legs(spent.Legs)
+	a.legs(spent.Legs, mcp.AskedNo)
 }
 
 func (a *app) pingJSON(s store.Server, info mcp.ServerInfo, spent mcp.Spent, failure *mcp.Failure) error {

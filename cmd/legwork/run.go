@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -15,7 +16,50 @@ import (
 )
 
 func newRunCommand(a *app) *cobra.Command {
-	return group("run", "read and cancel agent runs", newRunShowCommand(a), newRunCancelCommand(a))
+	return group("run", "read and cancel agent runs", newRunListCommand(a), newRunShowCommand(a), newRunCancelCommand(a))
+}
+
+func newRunListCommand(a *app) *cobra.Command {
+	var (
+		limit  int
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use: "list", Short: "list runs, newest first", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			return a.withStore(cmd.Context(), func(_ config.Config, rows *store.Store) error {
+				runs, err := rows.Runs(cmd.Context(), limit)
+				if err != nil {
+					return err
+				}
+				return a.listRuns(runs, asJSON)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) listRuns(runs []store.Run, asJSON bool) error {
+	if asJSON {
+		return a.writeJSON(append([]store.Run{}, runs...))
+	}
+	if len(runs) == 0 {
+		a.hint(`no runs yet: a run gets its row with its first step, as with "legwork call SERVER TOOL --run UUID"`)
+		return nil
+	}
+	rows := make([][]string, len(runs))
+	for i, r := range runs {
+		rows[i] = []string{r.ID.String(), r.Status, sinceIf(&r.CreatedAt), sinceIf(r.FinishedAt), r.CancelledBy}
+	}
+	a.table([]column{
+		{title: "run"}, {title: "status"}, {title: "created", spare: 1}, {title: "finished", spare: 2}, {title: "cancelled by", least: 12, spare: 3},
+	}, rows)
+	return nil
 }
 
 // runSteps is how many steps of a run are shown.
@@ -24,7 +68,7 @@ const runSteps = 200
 func newRunShowCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "show RUN", Short: "show a run and its steps", Args: args(cobra.ExactArgs(1)),
+		Use: "show RUN", Short: "show a run and its steps, in the order in which they were created", Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := parseID("run", args[0])
 			if err != nil {
@@ -48,6 +92,10 @@ func (a *app) showRun(ctx context.Context, rows *store.Store, id uuid.UUID, asJS
 	if err != nil {
 		return err
 	}
+	if len(steps) == runSteps {
+		a.hint("only the newest %d steps are shown: \"legwork step list --run %s --limit N\" lists more", runSteps, id)
+	}
+	slices.Reverse(steps) // as they were created
 	if asJSON {
 		return a.writeJSON(struct {
 			store.Run

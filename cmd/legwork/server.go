@@ -197,8 +197,8 @@ func (a *app) serverIs(cfg config.Config, s store.Server, done string) {
 		a.hint("it is not asked yet: %s", strings.Join(missing, ", and "))
 	}
 	if budget := worker.BudgetOf(s, cfg.OperationTimeout); budget.Owner == mcp.OwnerServer && budget.Total+worker.SettleTime > cfg.ShutdownTimeout {
-		a.hint("its budget of %s is longer than a worker that is told to stop may take: raise LEGWORK_SHUTDOWN_TIMEOUT to %s or more",
-			duration(budget.Total), duration(budget.Total+worker.SettleTime))
+		a.hint("its budget of %s is longer than asynq waits for a worker that is told to stop: set LEGWORK_SHUTDOWN_TIMEOUT to %.0f or more",
+			duration(budget.Total), (budget.Total + worker.SettleTime).Seconds())
 	}
 }
 
@@ -240,8 +240,8 @@ func (a *app) listServers(servers []store.ServerOverview, asJSON bool) error {
 		}
 	}
 	a.table([]column{
-		{title: "server"}, {title: "state"}, {title: "catalogue", least: 7}, {title: "tools"}, {title: "last contact"},
-		{title: "latency", spare: 2}, {title: "latest error", least: 12}, {title: "url", least: 16, spare: 1},
+		{title: "server", last: 8}, {title: "state"}, {title: "catalogue", least: 7}, {title: "tools"}, {title: "last contact", spare: 2},
+		{title: "latency", spare: 3}, {title: "latest error", least: 12}, {title: "url", least: 16, spare: 1},
 	}, rows)
 	return nil
 }

@@ -27,7 +27,7 @@ func TestServers(t *testing.T) {
 	has(t, i.must("server", "list"), "docs", "disabled", "never imported", "https://docs.example/")
 
 	out = i.run("server", "set", "docs", "--data-class", "internal", "--timeout", "60", "--name", "The docs")
-	out.expect(t, exitDone, "it is disabled (legwork server enable docs)", "raise LEGWORK_SHUTDOWN_TIMEOUT to 70 s or more")
+	out.expect(t, exitDone, "it is disabled (legwork server enable docs)", "set LEGWORK_SHUTDOWN_TIMEOUT to 70 or more")
 	out = i.with("LEGWORK_SHUTDOWN_TIMEOUT", "70").run("server", "enable", "docs")
 	out.expect(t, exitDone)
 	if out.stderr != "" {
@@ -122,8 +122,15 @@ func TestPing(t *testing.T) {
 	out := i.run("server", "ping", "docs")
 	out.expect(t, exitFailed, "not today", "docs")
 	has(t, out.stdout, "initialize", "rpc_error")
+	if !strings.HasPrefix(out.stdout, "LEG ") || !strings.HasPrefix(out.stderr, "JSON-RPC error: ") {
+		t.Errorf("stdout begins with %q, stderr with %q", out.stdout, out.stderr)
+	}
+	said := out.stderr
 	out = i.run("server", "ping", "docs", "--json")
 	out.expect(t, exitFailed, "not today")
+	if out.stderr != said {
+		t.Errorf("with --json it says %q, and without %q", out.stderr, said)
+	}
 	if got := decode[answer](t, out.stdout); got.Info != nil || got.Failure == nil || got.Failure.Kind != "rpc_error" || got.Failure.Asked != "yes" {
 		t.Errorf("got %s", out.stdout)
 	}
@@ -192,14 +199,33 @@ func TestImports(t *testing.T) {
 	has(t, i.must("server", "show", "fax"), "unreachable", errors[0].Message)
 	has(t, i.must("server", "list"), "fax", "error", "unreachable", "partial")
 
+	i.must("server", "remove", "fax")
+	has(t, i.must("import-error", "list", "fax"), "unreachable") // its history stays
+	i.run("import-error", "list", "idle").expect(t, exitDone, "no import errors")
+	for _, flag := range []string{"--limit=5", "--json"} {
+		i.run("import-error", "list", "dcos", flag).expect(t, exitFailed, `there is no server "dcos"`, "legwork server list")
+	}
+
 	i.run("import", "idle").expect(t, exitFailed, "legwork server enable idle")
 	i.run("import", "dcos").expect(t, exitFailed, `no server "dcos"`)
-	has(t, i.must("import", "--all"), "SERVER", "TASK", "docs", "fax")
+	has(t, i.must("import", "--all"), "SERVER", "TASK", "docs")
 }
 
 func TestImportOfNothing(t *testing.T) {
 	t.Parallel()
-	withDatabase(t).run("import", "--all", "--wait").expect(t, exitDone, "legwork server add")
+	i := withDatabase(t)
+	i.must("server", "add", "idle", "https://idle.example/mcp")
+	for _, flags := range [][]string{{"--wait"}, {"--json"}, {"--json", "--wait"}} {
+		out := i.run(append([]string{"import", "--all"}, flags...)...)
+		out.expect(t, exitDone, "idle is left out", "legwork server add")
+		want := ""
+		if flags[0] == "--json" {
+			want = "[]\n"
+		}
+		if out.stdout != want {
+			t.Errorf("%v: got %q, want %q", flags, out.stdout, want)
+		}
+	}
 }
 
 func TestTools(t *testing.T) {

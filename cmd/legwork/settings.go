@@ -18,30 +18,7 @@ func newSettingsTopic() *cobra.Command {
 		if s.Default != "" {
 			fmt.Fprintf(&text, " (default %s)", s.Default)
 		}
-		for line := range strings.SplitSeq(wrap(s.Meaning, 76), "\n") {
-			text.WriteString("\n    " + line)
-		}
-		text.WriteString("\n")
+		fmt.Fprintf(&text, "\n    %s\n", s.Meaning)
 	}
-	return &cobra.Command{Use: "settings", Short: "the environment variables that legwork reads", Long: text.String()}
-}
-
-// wrap breaks prose into lines of at most limit characters, if its words let it.
-func wrap(text string, limit int) string {
-	var out strings.Builder
-	used := 0
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case used == 0:
-		case used+1+displayWidth(word) > limit:
-			out.WriteString("\n")
-			used = 0
-		default:
-			out.WriteString(" ")
-			used++
-		}
-		out.WriteString(word)
-		used += displayWidth(word)
-	}
-	return out.String()
+	return &cobra.Command{Use: "settings", Short: "the environment variables that legwork reads", Long: strings.TrimSuffix(text.String(), "\n")}
 }

@@ -45,10 +45,15 @@ func (a *app) section(title, body string) {
 	fmt.Fprintf(a.stdout, "\n%s\n%s\n", title, strings.TrimRight(visible(body, '\uFFFD'), "\n"))
 }
 
-// legs prints the account of an operation.
-func (a *app) legs(legs []mcp.Leg) {
-	if len(legs) == 0 {
-		fmt.Fprintln(a.stdout, "\nNo request was sent.")
+// legs prints the account of an operation. That there are none means something else where nobody knows whether the server
+// was asked.
+func (a *app) legs(legs []mcp.Leg, asked mcp.Asked) {
+	switch {
+	case len(legs) == 0 && asked == mcp.AskedUnknown:
+		fmt.Fprintln(a.stdout, "What was sent is not known: the worker ended before it could say.")
+		return
+	case len(legs) == 0:
+		fmt.Fprintln(a.stdout, "No request was sent.")
 		return
 	}
 	rows := make([][]string, len(legs))
@@ -59,8 +64,9 @@ func (a *app) legs(legs []mcp.Leg) {
 		}
 		rows[i] = []string{leg.Method, duration(leg.Granted), duration(leg.Elapsed), leg.Outcome, status}
 	}
-	fmt.Fprintln(a.stdout)
-	a.table([]column{{title: "leg"}, {title: "granted"}, {title: "took"}, {title: "outcome"}, {title: "http status"}}, rows)
+	a.table([]column{
+		{title: "leg", last: 12}, {title: "granted", spare: 1}, {title: "took"}, {title: "outcome", last: 10}, {title: "http status", spare: 2},
+	}, rows)
 }
 
 // parseLegs reads a legs column.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"legwork/config"
+	"legwork/mcp"
 	"legwork/store"
 )
 
@@ -46,6 +49,9 @@ func newStepListCommand(a *app) *cobra.Command {
 			}
 			return a.withStore(cmd.Context(), func(_ config.Config, rows *store.Store) error {
 				steps, err := rows.Steps(cmd.Context(), filter)
+				if err == nil && len(steps) == 0 {
+					err = nothingKnown(cmd.Context(), rows, filter)
+				}
 				if err != nil {
 					return err
 				}
@@ -69,6 +75,26 @@ func newStepListCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// nothingKnown says why a list is empty where the filter names what is not there. Steps outlive their server.
+func nothingKnown(ctx context.Context, rows *store.Store, filter store.StepFilter) error {
+	if filter.Run != nil {
+		if _, err := rows.Run(ctx, *filter.Run); err != nil {
+			return noSuchRow(err, "run", *filter.Run, "a run gets its row with its first step")
+		}
+	}
+	if filter.Server == "" {
+		return nil
+	}
+	if _, err := rows.Server(ctx, filter.Server); !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	known, err := rows.Steps(ctx, store.StepFilter{Server: filter.Server, Limit: 1})
+	if err != nil || len(known) > 0 {
+		return err
+	}
+	return noSuchServer(store.ErrNotFound, filter.Server)
+}
+
 // parseID reads an id from the command line.
 func parseID(what, text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
@@ -88,8 +114,8 @@ func (a *app) listSteps(steps []store.Step) error {
 		rows[i] = []string{s.ID.String(), s.Status, s.Server, s.Tool, s.FailureKind, s.Asked, spent, ago(s.CreatedAt, time.Now())}
 	}
 	a.table([]column{
-		{title: "step"}, {title: "status"}, {title: "server", least: 8}, {title: "tool", least: 8, spare: 1}, {title: "kind"},
-		{title: "asked", spare: 3}, {title: "spent", spare: 4}, {title: "age", spare: 2},
+		{title: "step"}, {title: "status", last: 9}, {title: "server", least: 8, spare: 1}, {title: "tool", least: 8, spare: 2},
+		{title: "kind", last: 8}, {title: "asked", spare: 4}, {title: "spent", spare: 5}, {title: "age", spare: 3},
 	}, rows)
 	return nil
 }
@@ -108,6 +134,17 @@ func spentOn(s store.Step) (string, error) {
 		return duration(spent), nil
 	}
 	return duration(spent) + " of " + duration(milliseconds(*s.BudgetMS)), nil
+}
+
+// lease is until when a worker has what it runs. It is empty for what does not run.
+func lease(end *time.Time, now time.Time) string {
+	switch {
+	case end == nil:
+		return ""
+	case end.Before(now):
+		return fmt.Sprintf("over since %s (%s): another worker may take or settle it", timestamp(end), ago(*end, now))
+	}
+	return fmt.Sprintf("until %s (for %s)", timestamp(end), duration(end.Sub(now).Round(time.Second)))
 }
 
 func newStepShowCommand(a *app) *cobra.Command {
@@ -163,9 +200,11 @@ func (a *app) showStep(s store.Step) error {
 	if s.ClaimedBy != "" {
 		sh.add("Worker", fmt.Sprintf("%s, claim %d", s.ClaimedBy, s.Claim))
 	}
+	sh.add("Lease", lease(s.LeaseExpiresAt, time.Now()))
 	a.sheet(sh)
 	if s.FinishedAt != nil {
-		a.legs(legs)
+		fmt.Fprintln(a.stdout)
+		a.legs(legs, mcp.Asked(s.Asked))
 	}
 	if len(s.Arguments) > 0 {
 		a.section("Arguments", indented(s.Arguments))

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,13 +21,15 @@ type column struct {
 	least int
 	// spare columns are left out when the table does not fit otherwise, the highest number first.
 	spare int
+	// last is how narrow the column is made when nothing else is left to do. Zero: as least.
+	last int
 }
 
 // gap is what stands between two columns.
 const gap = 2
 
 // writeTable prints rows so that no line is longer than limit, as far as that can be done: cells are cut with "…", then
-// spare columns are left out. Cells hold one line; what could confuse a terminal is taken out of them.
+// spare columns are left out, then cells are cut that are worth more. Cells hold one line; what could confuse a terminal is taken out of them.
 func writeTable(w io.Writer, limit int, columns []column, rows [][]string) {
 	cells := make([][]string, 0, len(rows)+1)
 	titles := make([]string, len(columns))
@@ -63,36 +67,50 @@ func writeTable(w io.Writer, limit int, columns []column, rows [][]string) {
 
 // fit chooses the widths of the columns; a negative one is left out.
 func fit(limit int, columns []column, cells [][]string) []int {
-	widths := make([]int, len(columns))
+	whole := make([]int, len(columns))
 	for _, row := range cells {
 		for i, cell := range row {
-			widths[i] = max(widths[i], displayWidth(cell))
+			whole[i] = max(whole[i], displayWidth(cell))
 		}
 	}
 	for {
-		total, widest, spare := -gap, -1, -1
+		widths, fits := shrink(limit, whole, columns, func(c column) int { return c.least })
+		if fits {
+			return widths
+		}
+		spare := -1
+		for i, c := range columns {
+			if whole[i] >= 0 && c.spare > 0 && (spare < 0 || c.spare > columns[spare].spare) {
+				spare = i
+			}
+		}
+		if spare < 0 {
+			widths, _ = shrink(limit, whole, columns, func(c column) int { return cmp.Or(c.last, c.least) })
+			return widths
+		}
+		whole[spare] = -1
+	}
+}
+
+// shrink makes columns narrower, the widest first, down to the least of each; zero stands for its whole width. It tells
+// whether they fit then.
+func shrink(limit int, whole []int, columns []column, least func(column) int) ([]int, bool) {
+	widths := slices.Clone(whole)
+	for {
+		total, widest := -gap, -1
 		for i, w := range widths {
 			if w < 0 {
 				continue
 			}
 			total += w + gap
-			if least := columns[i].least; least > 0 && w > least && (widest < 0 || w > widths[widest]) {
+			if least := least(columns[i]); least > 0 && w > least && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
-			if columns[i].spare > 0 && (spare < 0 || columns[i].spare > columns[spare].spare) {
-				spare = i
-			}
 		}
-		switch {
-		case total <= limit:
-			return widths
-		case widest >= 0:
-			widths[widest]--
-		case spare >= 0:
-			widths[spare] = -1
-		default:
-			return widths
+		if total <= limit || widest < 0 {
+			return widths, total <= limit
 		}
+		widths[widest]--
 	}
 }
 

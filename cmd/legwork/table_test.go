@@ -12,7 +12,7 @@ import (
 
 func TestTable(t *testing.T) {
 	t.Parallel()
-	columns := []column{{title: "id"}, {title: "text", least: 6}, {title: "more", least: 4, spare: 1}, {title: "last", spare: 2}}
+	columns := []column{{title: "id", last: 9}, {title: "text", least: 6}, {title: "more", least: 4, spare: 1}, {title: "last", spare: 2}}
 	rows := [][]string{
 		{"0123456789", "a long text that goes on", "something", "1"},
 		{"1", "日本語のテキスト", "", "22"},
@@ -36,15 +36,21 @@ func TestTable(t *testing.T) {
 		}},
 		"spare columns go next": {26, []string{
 			"ID          TEXT    MORE",
-			"0123456789  a lon…  som…",
+			"0123456789  a lon…  somet…",
 			"1           日本…",
 			"2           two l…  x",
 		}},
+		"what is worth more is cut at the end": {17, []string{
+			"ID         TEXT",
+			"01234567…  a lon…",
+			"1          日本…",
+			"2          two l…",
+		}},
 		"what cannot be cut stays": {5, []string{
-			"ID          TEXT",
-			"0123456789  a lon…",
-			"1           日本…",
-			"2           two l…",
+			"ID         TEXT",
+			"01234567…  a lon…",
+			"1          日本…",
+			"2          two l…",
 		}},
 	}
 	for name, test := range tests {

@@ -66,7 +66,8 @@ func (a *app) listTools(tools []store.Tool, server string, asJSON bool) error {
 		rows[i] = []string{t.Name, t.Server, state, t.Effect, cmp.Or(t.Title, t.Description)}
 	}
 	a.table([]column{
-		{title: "tool"}, {title: "server", spare: 2}, {title: "state"}, {title: "effect"}, {title: "what it says of itself", least: 16, spare: 1},
+		{title: "tool", last: 20}, {title: "server", spare: 2}, {title: "state", last: 10}, {title: "effect", last: 10},
+		{title: "what it says of itself", least: 16, spare: 1},
 	}, rows)
 	return nil
 }

@@ -17,7 +17,7 @@ func newWorkerCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "worker",
 		Short: "take jobs from Redis and carry them out until SIGTERM or SIGINT",
-		Long: "Takes jobs from Redis and carries them out. On SIGTERM or SIGINT it takes no more, waits for what runs, settles it\n" +
+		Long: "Takes jobs from Redis and carries them out. On SIGTERM or SIGINT it takes no more, waits for what runs, settles it " +
 			"and exits with 0; a second signal ends it at once.\n\nIts settings are environment variables: see \"legwork help settings\".",
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.work(cmd.Context()) },
