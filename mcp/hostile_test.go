@@ -96,7 +96,7 @@ func TestACatalogueThatIsTooLarge(t *testing.T) {
 		pages++
 		x.Result(fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{},"description":%q}],"nextCursor":"%d"}`, pages, long, pages))
 	})
-	_, spent, err := newClient(t, parts{}).ListTools(context.Background(), known(server), installation(20*time.Second))
+	_, spent, err := newClient(t, parts{}).ListTools(context.Background(), known(server), installation(5*time.Minute))
 	ended := failure(t, err)
 	if ended.Kind != mcp.KindMalformedResponse || !strings.Contains(ended.Message, "more than 8 MiB") {
 		t.Errorf("%s: %s", ended.Kind, ended.Message)
