@@ -120,6 +120,7 @@ func (c Credential) validate() error {
 type secret struct {
 	header string
 	value  func() string
+	forms  func() [][]byte // in which it may come back; worked out once for an operation
 }
 
 // String keeps the value out of every format verb.
@@ -134,6 +135,9 @@ const minHidden = 6
 // hide takes the credential out of what a server sent: some repeat the headers they got. What a caller hands in is changed
 // in place or copied.
 func (s secret) hide(data []byte) []byte {
+	if s.forms == nil {
+		return data
+	}
 	for _, form := range s.forms() {
 		if bytes.Contains(data, form) {
 			data = bytes.ReplaceAll(data, form, []byte("[redacted]"))
@@ -151,12 +155,8 @@ func (s secret) hideIn(header http.Header) {
 	}
 }
 
-// forms are the ways in which the credential may come back: as it is, as JSON writes it, as a URL does.
-func (s secret) forms() [][]byte {
-	if s.value == nil {
-		return nil
-	}
-	bare := strings.TrimPrefix(s.value(), "Bearer ")
+// formsOf are the ways in which a credential may come back: as it is, as JSON writes it, as a URL does.
+func formsOf(bare string) [][]byte {
 	if len(bare) < minHidden {
 		return nil
 	}
@@ -189,11 +189,12 @@ func (s Server) resolve() (secret, *Failure) {
 			"Missing credential: %s of %s %s where legwork runs, so nothing was sent.",
 			quote(c.Reference), named(s.Identifier), why)}
 	}
+	forms := formsOf(strings.TrimPrefix(value, "Bearer "))
+	header := c.HeaderName
 	if c.Placement == PlaceBearer {
-		value = "Bearer " + value
-		return secret{header: "Authorization", value: func() string { return value }}, nil
+		header, value = "Authorization", "Bearer "+value
 	}
-	return secret{header: c.HeaderName, value: func() string { return value }}, nil
+	return secret{header: header, value: func() string { return value }, forms: func() [][]byte { return forms }}, nil
 }
 
 // maxCredentialFile is more than any token needs.
