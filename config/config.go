@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/net/http/httpproxy"
 )
 
 // Config is what an installation has chosen. It holds passwords: it is not for printing.
@@ -18,10 +19,11 @@ type Config struct {
 	OperationTimeout     time.Duration      // the installation's budget for one operation; at least a second, with no upper bound
 	Concurrency          int                // jobs that a worker runs at once
 	LogLevel             logrus.Level
-	LogFormat            string        // FormatText or FormatJSON
-	AllowPrivateNetworks bool          // whether MCP servers may be on loopback and private addresses
-	AllowedHosts         []string      // MCP servers that may be asked wherever they are
-	ShutdownTimeout      time.Duration // what asynq gives running jobs before it puts their tasks back into the queue
+	LogFormat            string           // FormatText or FormatJSON
+	AllowPrivateNetworks bool             // whether MCP servers may be on loopback and private addresses
+	AllowedHosts         []string         // MCP servers that may be asked wherever they are
+	Proxy                httpproxy.Config // on the way to MCP servers
+	ShutdownTimeout      time.Duration    // what asynq gives running jobs before it puts their tasks back into the queue
 
 	// Warnings are settings that were bad and could be replaced, one sentence each. Whoever uses the configuration shows them.
 	Warnings []string
@@ -52,6 +54,9 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 	)
 	for _, s := range settings {
 		value, set := lookup(s.Name)
+		if strings.TrimSpace(value) == "" && s.also != "" {
+			value, set = lookup(s.also)
+		}
 		value = strings.TrimSpace(value)
 		if value == "" && (!set || !s.noticesEmpty) {
 			value = s.Default

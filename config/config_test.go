@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/net/http/httpproxy"
 )
 
 // lookup is an environment. The database URL is there unless the map says otherwise.
@@ -286,8 +287,42 @@ func TestDatabaseURL(t *testing.T) {
 func TestSettingsAreExplained(t *testing.T) {
 	t.Parallel()
 	for _, s := range Settings() {
-		if !strings.HasPrefix(s.Name, "LEGWORK_") || s.Meaning == "" {
+		if !strings.HasPrefix(s.Name, "LEGWORK_") && !strings.HasSuffix(s.Name, "_PROXY") || s.Meaning == "" {
 			t.Errorf("setting %+q has no name or no meaning", s.Name)
 		}
+	}
+}
+
+func TestTheProxyHasTheUsualNames(t *testing.T) {
+	t.Parallel()
+	base := map[string]string{"LEGWORK_DATABASE_URL": "postgres://localhost/legwork"}
+	for _, tt := range []struct {
+		story string
+		env   map[string]string
+		want  httpproxy.Config
+		says  string
+	}{
+		{"none", nil, httpproxy.Config{}, ""},
+		{"upper case", map[string]string{"HTTPS_PROXY": "http://proxy:3128", "HTTP_PROXY": "proxy:3129", "NO_PROXY": "a,b"},
+			httpproxy.Config{HTTPSProxy: "http://proxy:3128", HTTPProxy: "http://proxy:3129", NoProxy: "a,b"}, ""},
+		{"lower case, where the other is empty", map[string]string{"HTTPS_PROXY": "", "https_proxy": "http://proxy:3128"}, httpproxy.Config{HTTPSProxy: "http://proxy:3128"}, ""},
+		{"no address", map[string]string{"HTTPS_PROXY": "ftp://user:s3cret@proxy"}, httpproxy.Config{}, "HTTPS_PROXY is not the address of a proxy"},
+	} {
+		t.Run(tt.story, func(t *testing.T) {
+			t.Parallel()
+			config, err := Load(func(name string) (string, bool) {
+				value, set := tt.env[name]
+				if !set {
+					value, set = base[name]
+				}
+				return value, set
+			})
+			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "s3cret")) {
+				t.Fatalf("got %v, want %q", err, tt.says)
+			}
+			if config.Proxy != tt.want {
+				t.Errorf("got %+v, want %+v", config.Proxy, tt.want)
+			}
+		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +37,8 @@ type Setting struct {
 
 	// read takes the value, or the default in its place, into the configuration. Its error goes on from the name.
 	read func(c *Config, value string) error
+	// also is where the value is looked for when Name is not set, or to nothing.
+	also string
 	// noticesEmpty: a value that is set to nothing is not the same as one that is not set.
 	noticesEmpty bool
 }
@@ -52,6 +56,9 @@ const (
 	allowPrivateNetworks = "LEGWORK_ALLOW_PRIVATE_NETWORKS"
 	allowedHosts         = "LEGWORK_ALLOWED_HOSTS"
 	shutdownTimeout      = "LEGWORK_SHUTDOWN_TIMEOUT"
+	httpsProxy           = "HTTPS_PROXY"
+	httpProxy            = "HTTP_PROXY"
+	noProxy              = "NO_PROXY"
 )
 
 var settings = []Setting{
@@ -138,6 +145,24 @@ var settings = []Setting{
 			"the queue; in seconds or as 1m30s. The worker itself ends when its last operation has, so allow for the longest " +
 			"budget of any server. At least this installation's budget and 10 seconds; unless it is set, that budget and 15 seconds.",
 		read: readShutdownTimeout,
+	},
+	{
+		Name: httpsProxy, also: "https_proxy",
+		Meaning: "The proxy on the way to MCP servers with https URLs, such as http://proxy.example.com:3128. Loopback is never asked through a proxy.",
+		read:    func(c *Config, value string) error { return readProxy(&c.Proxy.HTTPSProxy, value) },
+	},
+	{
+		Name: httpProxy, also: "http_proxy",
+		Meaning: "The same for http URLs.",
+		read:    func(c *Config, value string) error { return readProxy(&c.Proxy.HTTPProxy, value) },
+	},
+	{
+		Name: noProxy, also: "no_proxy",
+		Meaning: "What is asked without the proxy, separated by commas: host names with all names under them, addresses, prefixes, or *.",
+		read: func(c *Config, value string) error {
+			c.Proxy.NoProxy = value
+			return nil
+		},
 	},
 }
 
@@ -260,6 +285,23 @@ func inSeconds(seconds float64) time.Duration {
 func isDuration(value string) bool {
 	_, err := time.ParseDuration(value)
 	return err == nil
+}
+
+// readProxy takes the address of a proxy. It may hold a password, so no error repeats it.
+func readProxy(into *string, value string) error {
+	if value == "" {
+		return nil
+	}
+	address := value
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) {
+		return errors.New("is not the address of a proxy: write http://HOST:PORT, where https, socks5 and socks5h may stand for http")
+	}
+	*into = address
+	return nil
 }
 
 func readAllowedHosts(c *Config, value string) error {

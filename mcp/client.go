@@ -61,6 +61,7 @@ type ServerInfo struct {
 	Version      string          `json:"version"`
 	Revision     string          `json:"revision"`
 	Capabilities json.RawMessage `json:"capabilities"`
+	TLS          *TLSInfo        `json:"tls"` // nil where the connection had none
 }
 
 // CallTool calls one tool. A result that says the tool failed comes back beside a failure of kind tool_error.
@@ -112,6 +113,7 @@ func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (Server
 	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
 		failure := o.ping()
 		info = o.info
+		info.TLS = o.tls
 		return failure
 	})
 	return info, spent, err
@@ -125,13 +127,18 @@ func (c *Client) operate(ctx context.Context, server Server, budget Budget, conv
 			"Invalid request: the configuration of %s is unusable, so nothing was sent: %s.", named(server.Identifier), err))
 	}
 	var failure *Failure
-	if o.secret, failure = server.resolve(); failure != nil {
+	if o.secrets, failure = server.resolve(); failure != nil {
 		return o.spent(), failure
 	}
-	failure = converse(o)
+	if o.identity, failure = server.identity(); failure != nil {
+		return o.spent(), failure
+	}
+	if failure = o.authorize(); failure == nil {
+		failure = converse(o)
+	}
 	spent := o.spent()
 	if o.session != "" {
-		c.deleteSession(ctx, outgoing{server: server, secret: o.secret, session: o.session, revision: o.info.Revision})
+		c.deleteSession(ctx, outgoing{server: server, secrets: o.secrets, identity: o.identity, session: o.session, revision: o.info.Revision})
 	}
 	if failure != nil {
 		return spent, failure

@@ -71,6 +71,13 @@ func InvalidRequest(server, message string) *Failure {
 	return &Failure{Kind: KindInvalidRequest, Asked: AskedNo, Server: server, Message: message}
 }
 
+// NotCallable is the failure of a step whose tool cannot be called at all; why is worded as in [Tool].
+func NotCallable(server, tool, why string) *Failure {
+	return InvalidRequest(server, fmt.Sprintf(
+		"Invalid request: nothing was sent and tool %s of %s was not called, because %s. Import its catalogue again if the server has changed.",
+		quote(tool), named(server), why))
+}
+
 // SpentBeforeStart is the failure of a job whose own limit passed while it waited in the queue. The limit is not known
 // any more by then; what is named is the setting.
 func SpentBeforeStart(server string) *Failure {
@@ -98,8 +105,23 @@ type exchange struct {
 	method string
 }
 
+// failure is one of this exchange. Where it was with the authorization server, the server itself was not asked, whatever
+// came of it.
 func (e exchange) failure(kind Kind, asked Asked, cause error, format string, args ...any) *Failure {
-	return &Failure{Kind: kind, Asked: asked, Server: e.server, Message: fmt.Sprintf(format, args...), Err: cause}
+	f := &Failure{Kind: kind, Asked: asked, Server: e.server, Message: fmt.Sprintf(format, args...), Err: cause}
+	if e.method == methodToken {
+		f.Asked = AskedNo
+		f.Message += " " + strings.ToUpper(named(e.server)[:1]) + named(e.server)[1:] + " itself was not asked."
+	}
+	return f
+}
+
+// far names who the request is for.
+func (e exchange) far() string {
+	if e.method == methodToken {
+		return "the authorization server of " + named(e.server)
+	}
+	return named(e.server)
 }
 
 func (e exchange) budgetSpent(budget Budget, legs []Leg) *Failure {
@@ -109,7 +131,7 @@ func (e exchange) budgetSpent(budget Budget, legs []Leg) *Failure {
 	}
 	return e.failure(KindBudgetSpent, AskedNo, nil,
 		"Budget spent: %s was not sent and %s was not asked for it, because %s. %s",
-		e.method, named(e.server), went, setting(e.server, budget))
+		e.method, e.far(), went, setting(e.server, budget))
 }
 
 func (e exchange) noAnswer(grant time.Duration, budget Budget, arrived string) *Failure {
@@ -118,29 +140,29 @@ func (e exchange) noAnswer(grant time.Duration, budget Budget, arrived string) *
 		within = fmt.Sprintf("in the %s that were left of its budget of %s", seconds(grant), seconds(budget.Total))
 	}
 	return e.failure(KindNoAnswer, AskedUnknown, nil, "No answer: %s was asked (%s) and did not answer %s; %s.%s",
-		named(e.server), e.method, within, arrived, e.mayHaveActed())
+		e.far(), e.method, within, arrived, e.mayHaveActed())
 }
 
 // putOff is for a server that ended its stream before the answer and wants to be asked for it later than there is time.
 func (e exchange) putOff(pause, left time.Duration, budget Budget) *Failure {
 	return e.failure(KindNoAnswer, AskedUnknown, nil,
 		"No answer: %s was asked (%s), ended its stream and wants to be left alone for %s, of which %s are left in its budget of %s.%s",
-		named(e.server), e.method, seconds(pause), seconds(left), seconds(budget.Total), e.mayHaveActed())
+		e.far(), e.method, seconds(pause), seconds(left), seconds(budget.Total), e.mayHaveActed())
 }
 
 func (e exchange) unreachable(cause error, why string) *Failure {
 	return e.failure(KindUnreachable, AskedNo, cause, "Unreachable: no connection to %s came about: %s. Its process never saw the request (%s).",
-		named(e.server), why, e.method)
+		e.far(), why, e.method)
 }
 
 func (e exchange) connectionLost(cause error, after time.Duration, why, arrived string) *Failure {
 	return e.failure(KindConnectionLost, AskedUnknown, cause, "Connection lost: %s was asked (%s) and the connection broke after %s (%s); %s.%s",
-		named(e.server), e.method, seconds(after), why, arrived, e.mayHaveActed())
+		e.far(), e.method, seconds(after), why, arrived, e.mayHaveActed())
 }
 
 func (e exchange) malformed(format string, args ...any) *Failure {
 	return e.failure(KindMalformedResponse, AskedYes, nil, "Malformed answer: %s answered %s, but %s.",
-		named(e.server), e.method, fmt.Sprintf(format, args...))
+		e.far(), e.method, fmt.Sprintf(format, args...))
 }
 
 // mayHaveActed warns where the request that was not answered is one that acts.

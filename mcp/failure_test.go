@@ -466,7 +466,7 @@ func failureRows() []failureRow {
 	}
 	for _, file := range []struct{ story, content, why string }{
 		{"a file with nothing in it", " \n", "is empty"},
-		{"a file that is no credential", strings.Repeat("x", 65<<10), "is too large for a credential"},
+		{"a file that is no credential", strings.Repeat("x", 65<<10), "is too large for what it is"},
 		{"a credential of two lines", "one\ntwo", "has characters that cannot stand in an HTTP header"},
 		{"a credential with a NUL", "one\x00two", "has characters that cannot stand in an HTTP header"},
 	} {
@@ -509,16 +509,16 @@ func failureRows() []failureRow {
 		{"a placement that nobody knows", func(s *mcp.Server) { s.Credential = mcp.Credential{Reference: tokenReference, Placement: "cookie"} },
 			`the credential's placement is "cookie": it must be none, bearer or header`},
 		{"a credential that is the secret", func(s *mcp.Server) { s.Credential = mcp.Credential{Reference: token, Placement: mcp.PlaceBearer} },
-			`the credential must be a reference, env:NAME or file:/path, never the secret itself`},
+			`the credential must be a reference, env:NAME or file:/path, never the value itself`},
 		{"a file without an absolute path", func(s *mcp.Server) {
 			s.Credential = mcp.Credential{Reference: "file:token", Placement: mcp.PlaceBearer}
-		}, `the credential's file must be an absolute path: write file:/path`},
+		}, `the file of the credential must be an absolute path: write file:/path`},
 		{"a header that the protocol uses", func(s *mcp.Server) {
 			s.Credential = mcp.Credential{Reference: tokenReference, Placement: mcp.PlaceHeader, HeaderName: "mcp-session-id"}
-		}, `the credential cannot stand in header "mcp-session-id", which the protocol uses itself`},
+		}, `the credential cannot stand in header "mcp-session-id": the protocol or HTTP uses it itself`},
 		{"a header that is none", func(s *mcp.Server) {
 			s.Credential = mcp.Credential{Reference: tokenReference, Placement: mcp.PlaceHeader, HeaderName: "X Key"}
-		}, `the credential's header name "X Key" is not a valid HTTP header name`},
+		}, `the credential cannot stand in header "X Key": that is not a valid HTTP header name`},
 	} {
 		rows = append(rows, failureRow{
 			story: bad.story,

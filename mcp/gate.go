@@ -1,16 +1,19 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
 
 	"code.dny.dev/ssrf"
+	"golang.org/x/net/http/httpproxy"
 )
 
 // GateOptions say which addresses beyond the public internet may be dialled.
@@ -21,6 +24,9 @@ type GateOptions struct {
 	// AllowedHosts are host names as they stand in a URL, "*.suffix" for all names under one, addresses, or prefixes
 	// such as 10.1.0.0/16. What is named here is dialled wherever it leads.
 	AllowedHosts []string
+	// Proxy is the HTTP proxy on the way out, as the environment has it (HTTPS_PROXY, HTTP_PROXY, NO_PROXY); its zero value
+	// is none. What goes through it is resolved and dialled by the proxy: of that the gate judges what the URL itself says.
+	Proxy httpproxy.Config
 }
 
 // Gate decides which addresses may be dialled. It judges the address of the connection itself, after the name was
@@ -29,6 +35,8 @@ type Gate struct {
 	names    map[string]bool
 	suffixes []string
 	guardian *ssrf.Guardian
+	through  func(*url.URL) (*url.URL, error) // which proxy a URL goes through
+	proxies  map[string]bool                  // by the address that is dialled; an operator named them
 }
 
 var privateV4 = []netip.Prefix{
@@ -40,7 +48,16 @@ var privateV6 = []netip.Prefix{netip.MustParsePrefix("::1/128"), netip.MustParse
 
 // NewGate builds a gate. The error names the entry of AllowedHosts that is none.
 func NewGate(opts GateOptions) (*Gate, error) {
-	gate := &Gate{names: map[string]bool{}}
+	gate := &Gate{names: map[string]bool{}, proxies: map[string]bool{}, through: opts.Proxy.ProxyFunc()}
+	for _, scheme := range []string{"http", "https"} {
+		proxy, err := gate.through(&url.URL{Scheme: scheme, Host: "proxied.invalid"})
+		if err != nil {
+			return nil, fmt.Errorf("the proxy for %s URLs: %w", scheme, err)
+		}
+		if proxy != nil {
+			gate.proxies[net.JoinHostPort(proxy.Hostname(), cmp.Or(proxy.Port(), defaultPorts[proxy.Scheme]))] = true
+		}
+	}
 	var v4, v6 []netip.Prefix
 	if opts.AllowPrivateNetworks {
 		v4, v6 = append(v4, privateV4...), append(v6, privateV6...)
@@ -68,6 +85,8 @@ func NewGate(opts GateOptions) (*Gate, error) {
 	gate.guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...))
 	return gate, nil
 }
+
+var defaultPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}
 
 func parsePrefix(entry string) (netip.Prefix, bool) {
 	if prefix, err := netip.ParsePrefix(entry); err == nil {
@@ -107,6 +126,57 @@ func (r *refusedAddress) Error() string {
 // deadline, so that another request may use the connection; a dial of ours must end with the leg that wanted it.
 type grantEnd struct{}
 
+// proxy says which proxy a request goes through. A host that is an address, or that the proxy's resolver would take for one,
+// is judged here, because nobody judges it afterwards.
+func (g *Gate) proxy(r *http.Request) (*url.URL, error) {
+	proxy, err := g.through(r.URL)
+	if proxy == nil || err != nil {
+		return nil, err
+	}
+	host := r.URL.Hostname()
+	name := strings.TrimSuffix(strings.ToLower(host), ".")
+	address, err := netip.ParseAddr(name)
+	switch {
+	case g.allowsName(host):
+		return proxy, nil
+	case err == nil:
+		network := "tcp4"
+		if address = address.Unmap(); address.Is6() {
+			network = "tcp6"
+		}
+		err = g.guardian.Safe(network, netip.AddrPortFrom(address.WithZone(""), 443).String(), nil)
+	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
+		err = g.guardian.Safe("tcp4", "127.0.0.1:443", nil)
+	default:
+		err = nil
+		// Resolvers read 127.1 and 0x7f000001 as addresses.
+		if last := name[strings.LastIndexByte(name, '.')+1:]; last != "" && last[0] >= '0' && last[0] <= '9' {
+			err = ssrf.ErrProhibitedIP
+		}
+	}
+	if err != nil {
+		return nil, &refusedAddress{host: host, address: host}
+	}
+	return proxy, nil
+}
+
+// proxyRefused is a proxy that opened no way to the server.
+type proxyRefused struct{ status int }
+
+func (p *proxyRefused) Error() string {
+	if p.status == http.StatusProxyAuthRequired {
+		return "the proxy on the way wants a user and password of its own (HTTP 407): they belong into HTTPS_PROXY"
+	}
+	return fmt.Sprintf("the proxy on the way answered HTTP %d and opened no way to it", p.status)
+}
+
+func connectedThrough(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK {
+		return &proxyRefused{status: resp.StatusCode}
+	}
+	return nil
+}
+
 func (g *Gate) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if end, ok := ctx.Value(grantEnd{}).(time.Time); ok {
 		var cancel context.CancelFunc
@@ -119,7 +189,7 @@ func (g *Gate) dial(ctx context.Context, network, address string) (net.Conn, err
 		return nil, err
 	}
 	dialer := net.Dialer{KeepAlive: 15 * time.Second}
-	if !g.allowsName(host) {
+	if !g.allowsName(host) && !g.proxies[address] {
 		dialer.Control = func(network, resolved string, conn syscall.RawConn) error {
 			if g.guardian.Safe(network, resolved, conn) != nil {
 				if ip, _, err := net.SplitHostPort(resolved); err == nil {
@@ -134,14 +204,16 @@ func (g *Gate) dial(ctx context.Context, network, address string) (net.Conn, err
 }
 
 // NewHTTPTransport builds the one http.Transport that a worker shares: every connection passes the gate, connections are
-// kept alive across operations, and no time limit but the TLS handshake's stands beside a leg's grant. It uses no proxy.
+// kept alive across operations, and no time limit but the TLS handshake's stands beside a leg's grant.
 func NewHTTPTransport(gate *Gate) *http.Transport {
 	return &http.Transport{
-		DialContext:         gate.dial,
-		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: 30 * time.Second, // bounds what a dial may leave behind when its leg has ended
-		MaxIdleConns:        2048,
-		MaxIdleConnsPerHost: 256, // the default of two makes a busy worker dial for nearly every leg
+		DialContext:            gate.dial,
+		Proxy:                  gate.proxy,
+		OnProxyConnectResponse: connectedThrough,
+		ForceAttemptHTTP2:      true,
+		TLSHandshakeTimeout:    30 * time.Second, // bounds what a dial may leave behind when its leg has ended
+		MaxIdleConns:           2048,
+		MaxIdleConnsPerHost:    256, // the default of two makes a busy worker dial for nearly every leg
 		// Common servers close an idle connection after 5 s. Leaving first avoids sending into a closing connection,
 		// which would be a connection_lost that nobody can tell from a real one.
 		IdleConnTimeout:        4 * time.Second,

@@ -81,7 +81,7 @@ func TestACredentialCannotStandInAnIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Idempotency-Key", "x-idempotency-key", "Mcp-Param-Region", "Last-Event-ID"} {
 		err := mcp.Server{Identifier: "docs", URL: "https://docs.example.com", Credential: mcp.Credential{Reference: "env:X", Placement: mcp.PlaceHeader, HeaderName: name}}.Validate()
-		if err == nil || !strings.Contains(err.Error(), "which the protocol uses itself") {
+		if err == nil || !strings.Contains(err.Error(), "uses it itself") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -106,13 +107,18 @@ func TestSecretDoesNotPrint(t *testing.T) {
 	if err := os.WriteFile(path, []byte("s3cret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, failure := Server{Credential: Credential{Reference: "file:" + path, Placement: PlaceBearer}}.resolve()
-	if failure != nil || s.value() != "Bearer s3cret" {
-		t.Fatal("the credential does not resolve")
+	s, failure := Server{
+		Credential: Credential{Reference: "file:" + path, Placement: PlaceBearer}, Headers: []Header{{Name: "X-Second", Value: "file:" + path}},
+	}.resolve()
+	shown := http.Header{}
+	s.set(shown)
+	if failure != nil || shown.Get("Authorization") != "Bearer s3cret" || shown.Get("X-Second") != "s3cret" {
+		t.Fatal("the credentials do not resolve")
 	}
-	o := &operation{secret: s, server: Server{Identifier: "docs"}}
-	out := outgoing{secret: s}
-	for _, v := range []any{s, &s, out, *o, []secret{s}, map[string]secret{"a": s}, errors.New(fmt.Sprint(s))} {
+	token := Token{&issued{value: func() string { return "s3cret" }}}
+	o := &operation{secrets: s, token: token, server: Server{Identifier: "docs", Token: token}}
+	out := outgoing{secrets: s, server: o.server}
+	for _, v := range []any{s, &s, out, *o, token, &token, Spent{Token: token}, []secrets{s}, map[string]secrets{"a": s}, errors.New(fmt.Sprint(s))} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			if text := fmt.Sprintf(verb, v); strings.Contains(text, "s3cret") || strings.Contains(text, fmt.Sprintf("%x", "s3cret")) {
 				t.Errorf("%s of %T prints the secret: %s", verb, v, text)
@@ -260,10 +266,10 @@ func FuzzReadStream(f *testing.F) {
 		if len(body) > 1<<16 {
 			t.Skip("long streams are tested elsewhere")
 		}
-		a, err := readStream(bytes.NewReader(body), 7, new(place), secret{}.hide, nil)
+		a, err := readStream(bytes.NewReader(body), 7, new(place), secrets{}.hide, nil)
 		checkAnswer(t, a, err)
 		// How a stream is cut into packets is the network's affair.
-		b, bytewise := readStream(iotest.OneByteReader(bytes.NewReader(body)), 7, new(place), secret{}.hide, nil)
+		b, bytewise := readStream(iotest.OneByteReader(bytes.NewReader(body)), 7, new(place), secrets{}.hide, nil)
 		if fmt.Sprint(err) != fmt.Sprint(bytewise) || !bytes.Equal(a.result, b.result) || fmt.Sprint(a.err) != fmt.Sprint(b.err) {
 			t.Fatalf("read at once: %s, %v, %v\nread bytewise: %s, %v, %v", a.result, a.err, err, b.result, b.err, bytewise)
 		}

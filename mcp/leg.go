@@ -11,7 +11,7 @@ const OutcomeOK = "ok"
 // Leg is the record of one HTTP request of an operation. A leg that was refused because the budget was spent was never
 // sent and leaves no record.
 type Leg struct {
-	Method  string        // the JSON-RPC method
+	Method  string        // the JSON-RPC method, or "token request"
 	Granted time.Duration // what it was allowed to take
 	Elapsed time.Duration // what it took, to the end of the body
 	Outcome string        // OutcomeOK or the kind of the failure
@@ -60,6 +60,7 @@ type Spent struct {
 	Legs     []Leg         // in the order sent
 	Elapsed  time.Duration // of the whole operation
 	Revision string        // the protocol revision agreed on; empty when the server never said
+	Token    Token         // the access token that the next operation may travel with; none where there was none, or it was not accepted
 }
 
 // Latency is how long the leg that ended the operation took; zero when none was sent.

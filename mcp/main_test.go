@@ -151,9 +151,10 @@ func newClient(t testing.TB, p parts) *mcp.Client {
 		}()
 		return dial(ctx, network, address)
 	}
-	var rt http.RoundTripper = wire
+	connections := mcp.NewConnections(wire)
+	var rt http.RoundTripper = connections
 	if p.wrap != nil {
-		rt = p.wrap(wire)
+		rt = p.wrap(connections)
 	}
 	client := mcp.NewClient(mcp.NewTransport(rt, p.clock), p.clock, "test")
 	t.Cleanup(func() {
@@ -163,7 +164,7 @@ func newClient(t testing.TB, p parts) *mcp.Client {
 			over.Wait()
 		}
 		mu.Unlock()
-		wire.CloseIdleConnections()
+		connections.CloseIdleConnections()
 	})
 	return client
 }

@@ -17,13 +17,16 @@ type operation struct {
 	client   *Client
 	ctx      context.Context // values only
 	server   Server
-	secret   secret
+	secrets  secrets
+	identity *identity
+	token    Token // in use; none after the server did not accept it
 	deadline Deadline
 	legs     []Leg
 	lastID   int64
 
 	era     era
 	info    ServerInfo
+	tls     *TLSInfo
 	session string
 
 	// Each of these may happen once in an operation: a server that asks for it again is not worth the budget.
@@ -307,8 +310,14 @@ func (o *operation) leg(m message, extra http.Header) (incomingReply, *Failure) 
 }
 
 func (o *operation) send(out outgoing) (incomingReply, *Failure) {
-	out.server, out.secret, out.spent = o.server, o.secret, o.legs
+	out.server, out.secrets, out.identity, out.spent = o.server, o.secrets, o.identity, o.legs
 	reply, leg, failure := o.client.transport.send(o.ctx, o.deadline, out)
+	if reply.status == http.StatusUnauthorized {
+		o.token = Token{}
+	}
+	if reply.tls != nil {
+		o.tls = reply.tls
+	}
 	if leg != nil {
 		o.legs = append(o.legs, *leg)
 	}
@@ -549,5 +558,5 @@ func (o *operation) reread(method, format string, args ...any) *Failure {
 func (o *operation) relabel(kind Kind) { o.legs[len(o.legs)-1].Outcome = string(kind) }
 
 func (o *operation) spent() Spent {
-	return Spent{Budget: o.deadline.budget, Legs: o.legs, Elapsed: o.deadline.Elapsed(), Revision: o.info.Revision}
+	return Spent{Budget: o.deadline.budget, Legs: o.legs, Elapsed: o.deadline.Elapsed(), Revision: o.info.Revision, Token: o.token}
 }

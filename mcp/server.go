@@ -1,13 +1,10 @@
 package mcp
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -21,8 +18,27 @@ type Server struct {
 	Identifier string // names it in every sentence
 	URL        string
 	Credential Credential
+	Headers    []Header // on every request to it, beside the credential
+	TLS        TLS
 	// Revision is what the last operation agreed on ([Spent.Revision]), which saves asking; empty when nobody has asked yet.
 	Revision string
+	// Token is the access token that an earlier operation was given ([Spent.Token]), which saves asking for another.
+	Token Token
+}
+
+// Header is a further header of a server. The value may be a reference, env:NAME or file:/path, and is then as secret as the
+// credential.
+type Header struct {
+	Name  string
+	Value string
+}
+
+// TLS is how one server's certificate is judged and what is shown to it. Each part is a reference to PEM, env:NAME or
+// file:/path, which is read at each use; empty parts are what Go does by itself.
+type TLS struct {
+	CA          string // certificates that are trusted beside the system's
+	Certificate string // the client's, with what it is signed by; needs Key
+	Key         string
 }
 
 // Placement is where a credential stands on a request.
@@ -42,6 +58,18 @@ type Credential struct {
 	Reference  string
 	Placement  Placement
 	HeaderName string // for PlaceHeader
+	// OAuth, where its TokenURL is set, is how an access token is got for the value, which is then the client's secret.
+	OAuth OAuth
+}
+
+// OAuth is a client of an authorization server that gets access tokens by the client credentials grant (RFC 6749, 4.4).
+type OAuth struct {
+	TokenURL   string
+	ClientID   string
+	Scope      string            // separated by spaces; empty leaves it to the authorization server
+	Parameters map[string]string // what else the token request says, such as audience or resource
+	// SecretInBody sends the client's id and secret in the body of the request instead of HTTP basic authentication.
+	SecretInBody bool
 }
 
 // Identifiers have a form that stands in a tool's local name without quoting.
@@ -50,10 +78,11 @@ var identifierForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 // ValidIdentifier tells whether a server can go by this name.
 func ValidIdentifier(identifier string) bool { return identifierForm.MatchString(identifier) }
 
-// headersOfOurOwn may not be taken by a configured credential: the protocol's own must win.
+// headersOfOurOwn may not be taken by what an operator configures: the protocol's own must win.
 var headersOfOurOwn = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Last-Event-Id": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Host": true,
-	"Transfer-Encoding": true, "User-Agent": true, "Mcp-Protocol-Version": true, "Mcp-Session-Id": true, "Mcp-Method": true, "Mcp-Name": true,
+	"Transfer-Encoding": true, "Te": true, "Trailer": true, "Upgrade": true, "User-Agent": true, "Mcp-Protocol-Version": true, "Mcp-Session-Id": true,
+	"Mcp-Method": true, "Mcp-Name": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Keep-Alive": true,
 	// To net/http these mean that a request may be sent twice.
 	"Idempotency-Key": true, "X-Idempotency-Key": true,
 }
@@ -63,26 +92,33 @@ func (s Server) Validate() error {
 	if !ValidIdentifier(s.Identifier) {
 		return fmt.Errorf("identifier %s must be 1 to 32 characters of a-z, 0-9 and _", quote(s.Identifier))
 	}
-	if err := validateURL(s.URL); err != nil {
+	if err := validateURL("URL", s.URL); err != nil {
 		return err
 	}
-	return s.Credential.validate()
+	if err := s.Credential.validate(); err != nil {
+		return err
+	}
+	if err := s.validateHeaders(); err != nil {
+		return err
+	}
+	return s.TLS.validate()
 }
 
-func validateURL(raw string) error {
+// validateURL checks an address; what names it in the error.
+func validateURL(what, raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return errors.New("the URL cannot be parsed: write it as https://host/path")
+		return fmt.Errorf("the %s cannot be parsed: write it as https://host/path", what)
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("the URL's scheme is %s: it must be http or https", quote(u.Scheme))
+		return fmt.Errorf("the %s's scheme is %s: it must be http or https", what, quote(u.Scheme))
 	case u.Hostname() == "":
-		return errors.New("the URL names no host: write it as https://host/path")
+		return fmt.Errorf("the %s names no host: write it as https://host/path", what)
 	case u.User != nil:
-		return errors.New("the URL holds a user name or password: configure a credential instead")
+		return fmt.Errorf("the %s holds a user name or password: configure a credential instead", what)
 	case u.Fragment != "":
-		return errors.New("the URL has a fragment (#…): leave it out")
+		return fmt.Errorf("the %s has a fragment (#…): leave it out", what)
 	}
 	return nil
 }
@@ -90,143 +126,118 @@ func validateURL(raw string) error {
 func (c Credential) validate() error {
 	switch c.Placement {
 	case PlaceNone, "":
-		if c.Reference != "" {
+		switch {
+		case c.OAuth.TokenURL != "":
+			return errors.New("a token URL is given but the credential's placement is none: choose bearer or header")
+		case c.Reference != "":
 			return errors.New("a credential is given but its placement is none: choose bearer or header")
 		}
 		return nil
 	case PlaceBearer:
 	case PlaceHeader:
-		if !httpguts.ValidHeaderFieldName(c.HeaderName) {
-			return fmt.Errorf("the credential's header name %s is not a valid HTTP header name", quote(c.HeaderName))
-		}
-		if name := http.CanonicalHeaderKey(c.HeaderName); headersOfOurOwn[name] || strings.HasPrefix(name, "Mcp-Param-") {
-			return fmt.Errorf("the credential cannot stand in header %s, which the protocol uses itself", quote(c.HeaderName))
+		if err := validateHeaderName(c.HeaderName); err != nil {
+			return fmt.Errorf("the credential cannot stand in header %s: %w", quote(c.HeaderName), err)
 		}
 	default:
 		return fmt.Errorf("the credential's placement is %s: it must be none, bearer or header", quote(string(c.Placement)))
 	}
-	source, rest, _ := strings.Cut(c.Reference, ":")
-	if rest == "" || (source != "env" && source != "file") {
-		return errors.New("the credential must be a reference, env:NAME or file:/path, never the secret itself")
+	if err := validateReference("the credential", c.Reference); err != nil {
+		return err
 	}
-	if source == "file" && !filepath.IsAbs(rest) { // each process would look in a folder of its own
-		return errors.New("the credential's file must be an absolute path: write file:/path")
+	return c.OAuth.validate()
+}
+
+func (o OAuth) validate() error {
+	if o.TokenURL == "" {
+		if o.ClientID != "" || o.Scope != "" || len(o.Parameters) > 0 || o.SecretInBody {
+			return errors.New("settings for OAuth are given without a token URL: add it, or leave them out")
+		}
+		return nil
+	}
+	if err := validateURL("token URL", o.TokenURL); err != nil {
+		return err
+	}
+	if o.ClientID == "" {
+		return errors.New("a token URL is given without a client id")
+	}
+	for name := range o.Parameters {
+		switch name {
+		case "", "grant_type", "client_id", "client_secret", "scope":
+			return fmt.Errorf("the token request's parameter %s cannot be set this way: legwork writes it itself", quote(name))
+		}
 	}
 	return nil
 }
 
-// secret is a credential as it stands on a request. It does not print. The value is behind a function because fmt asks no
-// String method of what lies in another struct's unexported field.
-type secret struct {
-	header string
-	value  func() string
-	forms  func() [][]byte // in which it may come back; worked out once for an operation
-}
-
-// String keeps the value out of every format verb.
-func (secret) String() string { return "[redacted]" }
-
-// GoString does the same for %#v.
-func (secret) GoString() string { return "[redacted]" }
-
-// minHidden is the length below which a value is not looked for in what comes back: it would be found where it is not.
-const minHidden = 6
-
-// hide takes the credential out of what a server sent: some repeat the headers they got. What a caller hands in is changed
-// in place or copied.
-func (s secret) hide(data []byte) []byte {
-	if s.forms == nil {
-		return data
+func (s Server) validateHeaders() error {
+	taken := map[string]bool{}
+	switch s.Credential.Placement {
+	case PlaceBearer:
+		taken["Authorization"] = true
+	case PlaceHeader:
+		taken[http.CanonicalHeaderKey(s.Credential.HeaderName)] = true
 	}
-	for _, form := range s.forms() {
-		if bytes.Contains(data, form) {
-			data = bytes.ReplaceAll(data, form, []byte("[redacted]"))
+	for _, h := range s.Headers {
+		name := http.CanonicalHeaderKey(h.Name)
+		if err := validateHeaderName(h.Name); err != nil {
+			return fmt.Errorf("header %s cannot be added: %w", quote(h.Name), err)
+		}
+		if taken[name] {
+			return fmt.Errorf("header %s is there twice, or is the credential's: leave one out", quote(h.Name))
+		}
+		taken[name] = true
+		if isReference(h.Value) {
+			if err := validateReference("the value of header "+quote(h.Name), h.Value); err != nil {
+				return err
+			}
+			continue
+		}
+		if !httpguts.ValidHeaderFieldValue(h.Value) || strings.TrimSpace(h.Value) != h.Value {
+			return fmt.Errorf("the value of header %s cannot stand in an HTTP header: it has control characters, or white space around it", quote(h.Name))
 		}
 	}
-	return data
+	return nil
 }
 
-// hideIn does the same for headers, some of which are quoted.
-func (s secret) hideIn(header http.Header) {
-	for _, values := range header {
-		for i, value := range values {
-			values[i] = string(s.hide([]byte(value)))
+func validateHeaderName(name string) error {
+	if !httpguts.ValidHeaderFieldName(name) {
+		return errors.New("that is not a valid HTTP header name")
+	}
+	if name := http.CanonicalHeaderKey(name); headersOfOurOwn[name] || strings.HasPrefix(name, "Mcp-Param-") {
+		return errors.New("the protocol or HTTP uses it itself")
+	}
+	return nil
+}
+
+func (t TLS) validate() error {
+	if (t.Certificate == "") != (t.Key == "") {
+		return errors.New("a client certificate and its key belong together: give both, or neither")
+	}
+	for _, part := range []struct{ what, reference string }{
+		{"the private CA", t.CA}, {"the client certificate", t.Certificate}, {"the client certificate's key", t.Key},
+	} {
+		if part.reference == "" {
+			continue
+		}
+		if err := validateReference(part.what, part.reference); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// formsOf are the ways in which a credential may come back: as it is, as JSON writes it, as a URL does.
-func formsOf(bare string) [][]byte {
-	if len(bare) < minHidden {
-		return nil
-	}
-	forms := [][]byte{[]byte(bare)}
-	inJSON, _ := json.Marshal(bare)
-	for _, other := range []string{string(inJSON[1 : len(inJSON)-1]), url.QueryEscape(bare), url.PathEscape(bare)} {
-		if other != bare {
-			forms = append(forms, []byte(other))
-		}
-	}
-	return forms
+// isReference tells a reference from a value that stands for itself.
+func isReference(value string) bool {
+	return strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:")
 }
 
-// resolve reads the credential's value.
-func (s Server) resolve() (secret, *Failure) {
-	c := s.Credential
-	if c.Placement == PlaceNone || c.Placement == "" {
-		return secret{}, nil
-	}
-	value, why, cause := read(c.Reference)
-	value = strings.TrimSpace(value)
-	if why == "" && value == "" {
-		why = "is empty"
-	}
-	if why == "" && !httpguts.ValidHeaderFieldValue(value) {
-		why = "has characters that cannot stand in an HTTP header"
-	}
-	if why != "" {
-		return secret{}, &Failure{Kind: KindMissingCredential, Asked: AskedNo, Server: s.Identifier, Err: cause, Message: fmt.Sprintf(
-			"Missing credential: %s of %s %s where legwork runs, so nothing was sent.",
-			quote(c.Reference), named(s.Identifier), why)}
-	}
-	forms := formsOf(strings.TrimPrefix(value, "Bearer "))
-	header := c.HeaderName
-	if c.Placement == PlaceBearer {
-		header, value = "Authorization", "Bearer "+value
-	}
-	return secret{header: header, value: func() string { return value }, forms: func() [][]byte { return forms }}, nil
-}
-
-// maxCredentialFile is more than any token needs.
-const maxCredentialFile = 64 << 10
-
-// read looks a reference up; why is empty when it resolved.
-func read(reference string) (value, why string, cause error) {
+func validateReference(what, reference string) error {
 	source, rest, _ := strings.Cut(reference, ":")
-	switch source {
-	case "env":
-		value, ok := os.LookupEnv(rest)
-		if !ok {
-			return "", "is not set", nil
-		}
-		return value, "", nil
-	case "file":
-		info, err := os.Stat(rest)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			return "", "does not exist", err
-		case err != nil:
-			return "", "cannot be read", err
-		case !info.Mode().IsRegular():
-			return "", "is not a regular file", nil
-		case info.Size() > maxCredentialFile:
-			return "", "is too large for a credential", nil
-		}
-		data, err := os.ReadFile(rest)
-		if err != nil {
-			return "", "cannot be read", err
-		}
-		return string(data), "", nil
+	if rest == "" || (source != "env" && source != "file") {
+		return fmt.Errorf("%s must be a reference, env:NAME or file:/path, never the value itself", what)
 	}
-	return "", "is neither env:NAME nor file:/path", nil
+	if source == "file" && !filepath.IsAbs(rest) { // each process would look in a folder of its own
+		return fmt.Errorf("the file of %s must be an absolute path: write file:/path", what)
+	}
+	return nil
 }

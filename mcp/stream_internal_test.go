@@ -91,7 +91,7 @@ func TestReadStream(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var served []string
-			found, err := readStream(strings.NewReader(tt.stream), 7, new(place), secret{}.hide, func(asked theirs) {
+			found, err := readStream(strings.NewReader(tt.stream), 7, new(place), secrets{}.hide, func(asked theirs) {
 				served = append(served, asked.method+" "+string(asked.id))
 			})
 			switch {

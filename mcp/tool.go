@@ -34,6 +34,8 @@ type Tool struct {
 	Description string
 	InputSchema json.RawMessage
 	Annotations json.RawMessage // for display; nothing is decided by it. nil when absent
+	// NotCallable says why legwork cannot call the tool, worded to stand after "because"; empty when it can.
+	NotCallable string
 }
 
 // SkippedTool is one entry of a catalogue that could not be taken, and why.
@@ -176,6 +178,7 @@ func (g *gatherer) take(entry json.RawMessage) {
 		Description json.RawMessage `json:"description"`
 		InputSchema json.RawMessage `json:"inputSchema"`
 		Annotations json.RawMessage `json:"annotations"`
+		Execution   json.RawMessage `json:"execution"`
 	}
 	skip := func(name, reason string) {
 		g.catalogue.Skipped = append(g.catalogue.Skipped, SkippedTool{Name: name, Reason: reason})
@@ -218,7 +221,18 @@ func (g *gatherer) take(entry json.RawMessage) {
 	if present(in.Annotations) {
 		tool.Annotations = in.Annotations
 	}
+	if taskOnly(in.Execution) {
+		tool.NotCallable = `it runs only as a task (execution.taskSupport "required"), which legwork does not do`
+	}
 	g.catalogue.Tools = append(g.catalogue.Tools, tool)
+}
+
+// taskOnly tells whether a tool's execution says that it is to be called as a task and in no other way.
+func taskOnly(execution json.RawMessage) bool {
+	var in struct {
+		TaskSupport json.RawMessage `json:"taskSupport"`
+	}
+	return json.Unmarshal(execution, &in) == nil && text(in.TaskSupport) == "required"
 }
 
 // text is a JSON string's text; anything else is no text.

@@ -29,7 +29,7 @@ type Transport struct {
 	clock Clock
 }
 
-// NewTransport sends legs through rt, which is [NewHTTPTransport]'s outside tests. rt must not follow redirects and must
+// NewTransport sends legs through rt, which is [NewConnections]' outside tests. rt must not follow redirects and must
 // set no time limit of its own on a request.
 func NewTransport(rt http.RoundTripper, clock Clock) *Transport {
 	return &Transport{http: rt, clock: clock}
@@ -38,7 +38,8 @@ func NewTransport(rt http.RoundTripper, clock Clock) *Transport {
 // outgoing is one leg as the operation wants it sent.
 type outgoing struct {
 	server   Server
-	secret   secret
+	secrets  secrets
+	identity *identity // of its TLS
 	message  message
 	session  string      // Mcp-Session-Id, once the server gave one
 	revision string      // Mcp-Protocol-Version, once agreed on
@@ -62,6 +63,7 @@ type incomingReply struct {
 	answer
 	session string
 	status  int
+	tls     *TLSInfo
 	place   place // where an event stream that ended without an answer can be taken up again
 }
 
@@ -102,18 +104,21 @@ func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (
 	return reply, leg, failure
 }
 
-// build makes the request. The credential goes onto it when a connection stands, which is after the gate approved of the
-// address, and before the first byte is written.
-func (t *Transport) build(ctx context.Context, method string, out outgoing, body []byte, p *progress) (*http.Request, error) {
+// trace is a context for one request: it notes how far that comes, bounds its dial and says which connections it may go over.
+// The secrets go onto the request when a connection stands, which is after the gate approved of the address, and before the
+// first byte is written; header is nil where none belong there.
+func (o outgoing) trace(ctx context.Context, header http.Header, p *progress) context.Context {
 	if end, ok := ctx.Deadline(); ok {
 		ctx = context.WithValue(ctx, grantEnd{}, end)
 	}
-	header := http.Header{}
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	if o.identity != nil {
+		ctx = context.WithValue(ctx, identityKey{}, o.identity)
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { p.reach(connecting) },
 		GotConn: func(httptrace.GotConnInfo) {
-			if out.secret.header != "" {
-				header.Set(out.secret.header, out.secret.value())
+			if header != nil {
+				o.secrets.set(header)
 			}
 			p.reach(connected)
 		},
@@ -124,6 +129,12 @@ func (t *Transport) build(ctx context.Context, method string, out outgoing, body
 		},
 		GotFirstResponseByte: func() { p.reach(firstByte) },
 	})
+}
+
+// build makes the request.
+func (t *Transport) build(ctx context.Context, method string, out outgoing, body []byte, p *progress) (*http.Request, error) {
+	header := http.Header{}
+	ctx = out.trace(ctx, header, p)
 	req, err := http.NewRequestWithContext(ctx, method, out.server.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -165,14 +176,14 @@ func (t *Transport) exchange(ctx context.Context, req *http.Request, out outgoin
 	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
 	p.reach(headers)
 
-	out.secret.hideIn(resp.Header)
+	out.secrets.hideIn(resp.Header)
 	body := &bounded{body: resp.Body}
 	reply, failure, err := readReply(resp, body, out)
 	p.bytes(body.read)
 	if err != nil {
 		failure = t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
 	}
-	reply.status = resp.StatusCode
+	reply.status, reply.tls = resp.StatusCode, tlsInfo(resp.TLS)
 	return reply, failure
 }
 
@@ -204,9 +215,9 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 	media, _, _ := mime.ParseMediaType(declared)
 	switch {
 	case media == "application/json":
-		reply.answer, err = readJSON(body, out.message.ID, out.secret.hide)
+		reply.answer, err = readJSON(body, out.message.ID, out.secrets.hide)
 	case media == "text/event-stream":
-		reply.answer, err = readStream(body, out.message.ID, &reply.place, out.secret.hide, out.serve)
+		reply.answer, err = readStream(body, out.message.ID, &reply.place, out.secrets.hide, out.serve)
 		if err == nil {
 			letEnd(resp.Body)
 		}
@@ -272,10 +283,9 @@ func refusal(resp *http.Response, body io.Reader, out outgoing) (*Failure, *rpcE
 	case status < 200:
 		say = "it switched to something that is not HTTP" // and its body is the bare connection
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		say = fmt.Sprintf("the credential %s was not accepted", quote(out.server.Credential.Reference))
-		if out.secret.header == "" {
-			say = "it wants a credential and none is configured"
-		}
+		say = out.notLetIn(resp.Header)
+	case status == http.StatusProxyAuthRequired:
+		say = "that is said by a proxy on the way, which wants a user and password of its own: they belong into HTTP_PROXY or HTTPS_PROXY"
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 		say = "it is busy and did not say for how long"
 		if after := resp.Header.Get("Retry-After"); after != "" {
@@ -288,7 +298,7 @@ func refusal(resp *http.Response, body io.Reader, out outgoing) (*Failure, *rpcE
 		}
 	default:
 		data, _ := io.ReadAll(io.LimitReader(body, maxErrorBody))
-		data = out.secret.hide(data)
+		data = out.secrets.hide(data)
 		if rpc := errorObject(data); rpc != nil {
 			return rpcRefusal(ex, status, rpc), rpc
 		}
@@ -298,6 +308,22 @@ func refusal(resp *http.Response, body io.Reader, out outgoing) (*Failure, *rpcE
 		}
 	}
 	return ex.failure(KindHTTPStatus, AskedYes, nil, "HTTP %d: %s answered %s with status %d; %s.", status, named(ex.server), ex.method, status, say), nil
+}
+
+// notLetIn says what was shown to a server that let nobody in, and what it asks for instead.
+func (o outgoing) notLetIn(header http.Header) string {
+	credential := o.server.Credential
+	say := "it wants a credential and none is configured"
+	switch {
+	case credential.OAuth.TokenURL != "":
+		say = fmt.Sprintf("the access token for client %s was not accepted", quote(credential.OAuth.ClientID))
+	case credential.Placement != PlaceNone && credential.Placement != "":
+		say = fmt.Sprintf("the credential %s was not accepted", quote(credential.Reference))
+	}
+	if asks := wanted(header); asks != "" {
+		say += "; it asks for " + asks
+	}
+	return say
 }
 
 // errorObject finds a JSON-RPC error in a body, whatever its id: servers answer what they could not read with ids of
@@ -346,6 +372,9 @@ func (t *Transport) broken(ctx context.Context, ex exchange, err error, p *progr
 		return ex.unreachable(err, "connecting took "+whole(grant, deadline.budget))
 	case phase < connected:
 		return ex.unreachable(err, whyUnreachable(err))
+	case phase < firstByte && refusesCertificate(err):
+		// With TLS 1.3 the server says so when the request is under way already, but it has not opened it.
+		return ex.unreachable(err, whyUnreachable(err))
 	case ended:
 		return ex.noAnswer(grant, deadline.budget, arrived)
 	case errors.Is(err, errTooLarge):
@@ -372,7 +401,15 @@ func (e exchange) refusedHost(refused *refusedAddress) *Failure {
 	}
 	return e.failure(KindRefusedHost, AskedNo, refused,
 		"Refused host: %s of %s %s that is not on the public internet, so nothing was sent. If it is meant, add %s to LEGWORK_ALLOWED_HOSTS, or set LEGWORK_ALLOW_PRIVATE_NETWORKS=true for all private networks.",
-		quote(refused.host), named(e.server), leads, refused.host)
+		quote(refused.host), e.far(), leads, refused.host)
+}
+
+// refusesCertificate tells whether the far side ended the TLS handshake because of the client certificate, or for want of one.
+func refusesCertificate(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error" && slices.ContainsFunc(
+		[]string{"certificate", "handshake failure", "access denied"}, // crypto/tls keeps its alerts to itself
+		func(text string) bool { return strings.Contains(op.Err.Error(), text) })
 }
 
 func isCorrupt(err error) bool {
@@ -411,11 +448,19 @@ func whyUnreachable(err error) string {
 	var op *net.OpError
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
+	var proxy *proxyRefused
 	at := ""
-	if errors.As(err, &op) && op.Addr != nil {
+	if errors.As(err, &op) && op.Op == "proxyconnect" {
+		return "the proxy on the way could not be reached: " + whyUnreachable(op.Err)
+	}
+	if op != nil && op.Addr != nil {
 		at = " at " + op.Addr.String()
 	}
 	switch {
+	case errors.As(err, &proxy):
+		return proxy.Error()
+	case refusesCertificate(err):
+		return "it did not accept the client certificate, or wants one (" + quote(op.Err.Error()) + ")"
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return fmt.Sprintf("the name %s does not resolve", quote(dns.Name))
 	case errors.As(err, &dns):

@@ -108,6 +108,9 @@ type ImportedTool struct {
 	Description string
 	InputSchema json.RawMessage
 	Annotations json.RawMessage
+	ModelSchema json.RawMessage // as in [Tool]; not beside NotOffered
+	NotOffered  string          // empty: it may be offered
+	NotCallable string          // empty: it can be called
 }
 
 // SkippedTool is a tool that the server advertised and that cannot be imported.
@@ -194,6 +197,8 @@ func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool
 	for _, tool := range tools {
 		tool.RemoteName, tool.Title, tool.Description = cleanText(tool.RemoteName), cleanText(tool.Title), cleanText(tool.Description)
 		tool.InputSchema, tool.Annotations = keepJSON(tool.InputSchema), keepJSON(tool.Annotations)
+		tool.ModelSchema = cleanJSON(tool.ModelSchema) // model APIs refuse what is no text, such as half of an emoji
+		tool.NotOffered, tool.NotCallable = cleanText(tool.NotOffered), cleanText(tool.NotCallable)
 		if seen[tool.RemoteName] {
 			out = append(out, SkippedTool{Name: tool.RemoteName, Reason: "the server lists a tool of this name more than once; the first one counts"})
 			continue
@@ -330,28 +335,38 @@ func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []Imported
 	descriptions := make([]zeronull.Text, len(tools))
 	schemas := make([]zeronull.Text, len(tools))
 	annotations := make([]zeronull.Text, len(tools))
+	modelSchemas := make([]zeronull.Text, len(tools))
+	notOffered := make([]zeronull.Text, len(tools))
+	notCallable := make([]zeronull.Text, len(tools))
 	for i, tool := range tools {
 		names[i], remoteNames[i] = tool.Name, tool.RemoteName
 		titles[i], descriptions[i] = zeronull.Text(tool.Title), zeronull.Text(tool.Description)
 		schemas[i], annotations[i] = zeronull.Text(tool.InputSchema), zeronull.Text(tool.Annotations)
+		modelSchemas[i] = zeronull.Text(tool.ModelSchema)
+		notOffered[i], notCallable[i] = zeronull.Text(tool.NotOffered), zeronull.Text(tool.NotCallable)
 	}
 	// json has no equality: its text is compared. Rows that are equal are left out beforehand, because a conflict that
 	// updates nothing locks its row all the same. In order of the names, so that two imports wait for each other in one order.
 	rows, err := tx.Query(ctx, `
-		insert into mcp_tool as t (server, name, remote_name, title, description, input_schema, annotations)
-		select $1, i.name, i.remote_name, i.title, i.description, i.input_schema::json, i.annotations::json
-		from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-			as i (name, remote_name, title, description, input_schema, annotations)
+		insert into mcp_tool as t (server, name, remote_name, title, description, input_schema, annotations, model_schema,
+			not_offered, not_callable)
+		select $1, i.name, i.remote_name, i.title, i.description, i.input_schema::json, i.annotations::json,
+			i.model_schema::json, i.not_offered, i.not_callable
+		from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
+			as i (name, remote_name, title, description, input_schema, annotations, model_schema, not_offered, not_callable)
 		left join mcp_tool t on t.server = $1 and t.remote_name = i.remote_name
 		where t.name is null
-			or (t.title, t.description, t.input_schema::text, t.annotations::text, t.orphaned_at)
-				is distinct from (i.title, i.description, i.input_schema, i.annotations, null::timestamptz)
+			or (t.title, t.description, t.input_schema::text, t.annotations::text, t.model_schema::text, t.not_offered,
+					t.not_callable, t.orphaned_at)
+				is distinct from (i.title, i.description, i.input_schema, i.annotations, i.model_schema, i.not_offered,
+					i.not_callable, null::timestamptz)
 		order by i.name
 		on conflict (server, remote_name) do update
 		set title = excluded.title, description = excluded.description, input_schema = excluded.input_schema,
-			annotations = excluded.annotations, orphaned_at = null, updated_at = clock_timestamp()
+			annotations = excluded.annotations, model_schema = excluded.model_schema, not_offered = excluded.not_offered,
+			not_callable = excluded.not_callable, orphaned_at = null, updated_at = clock_timestamp()
 		returning t.remote_name`,
-		server, names, remoteNames, titles, descriptions, schemas, annotations)
+		server, names, remoteNames, titles, descriptions, schemas, annotations, modelSchemas, notOffered, notCallable)
 	if err != nil {
 		return nil, err
 	}

@@ -200,6 +200,8 @@ func TestUnchangedToolsAreNotWritten(t *testing.T) {
 	b := newBench(t)
 	b.addServer("docs")
 	search, bare := tool("docs", "search"), store.ImportedTool{Name: "mcp_docs_bare", HashedName: "x", RemoteName: "bare"}
+	search.ModelSchema, search.NotCallable = json.RawMessage(`{"type":"object","properties":{}}`), "it is out of order"
+	bare.NotOffered = "its schema is odd"
 	b.importTools("docs", search, bare)
 	if err := b.SetToolEnabled(t.Context(), "mcp_docs_search", true); err != nil {
 		t.Fatal(err)
@@ -210,11 +212,64 @@ func TestUnchangedToolsAreNotWritten(t *testing.T) {
 	before := versions()
 	diff(t, "report", store.ImportReport{Unchanged: 2}, b.importTools("docs", search, bare))
 	diff(t, "row versions", before, versions())
-	search.Title = "changed"
-	diff(t, "report of a change", store.ImportReport{Unchanged: 1, Changed: 1}, b.importTools("docs", search, bare))
-	after := versions()
-	if before[0] != after[0] || before[1] == after[1] {
-		t.Errorf("row versions %v, then %v; want only that of search to change", before, after)
+	for name, change := range map[string]func(){
+		"title":           func() { search.Title = "changed" },
+		"model schema":    func() { search.ModelSchema = json.RawMessage(`{"type":"object","properties":{"q":{}}}`) },
+		"no model schema": func() { search.ModelSchema = nil },
+		"not offered":     func() { search.NotOffered = "it cannot be called" },
+		"not callable":    func() { search.NotCallable = "it is still out of order" },
+	} {
+		before := versions()
+		change()
+		diff(t, "report of a change of the "+name, store.ImportReport{Unchanged: 1, Changed: 1}, b.importTools("docs", search, bare))
+		after := versions()
+		if before[0] != after[0] || before[1] == after[1] {
+			t.Errorf("%s: row versions %v, then %v; want only that of search to change", name, before, after)
+		}
+	}
+}
+
+// What an import found out for models, and no longer holds, goes.
+func TestWhatModelsAreToldOfATool(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	search, odd := tool("docs", "search"), tool("docs", "odd")
+	search.ModelSchema = json.RawMessage(`{"type":"object","properties":{"q":{"default":9007199254740993}}}`)
+	odd.NotOffered, odd.NotCallable = "it runs \"only\" as a task\x00", "it runs \"only\" as a task\x00"
+	diff(t, "report", store.ImportReport{Imported: 2}, b.importTools("docs", search, odd))
+	told := func(name string) []string {
+		t.Helper()
+		got := b.tool(name)
+		return []string{string(got.ModelSchema), got.NotOffered, got.NotCallable}
+	}
+	diff(t, "a tool that is offered", []string{string(search.ModelSchema), "", ""}, told("mcp_docs_search"))
+	diff(t, "one that is not", []string{"", "it runs \"only\" as a task\uFFFD", "it runs \"only\" as a task\uFFFD"}, told("mcp_docs_odd"))
+
+	search.ModelSchema, search.NotOffered = nil, "its schema is odd"
+	odd.ModelSchema, odd.NotOffered, odd.NotCallable = json.RawMessage(`{"type":"object"}`), "", ""
+	diff(t, "report of the second import", store.ImportReport{Changed: 2}, b.importTools("docs", search, odd))
+	diff(t, "a tool that is not offered any more", []string{"", "its schema is odd", ""}, told("mcp_docs_search"))
+	diff(t, "one that is now", []string{`{"type":"object"}`, "", ""}, told("mcp_docs_odd"))
+
+	// Half of an emoji is kept as the server wrote it, and not told to a model.
+	odd.InputSchema, odd.ModelSchema = json.RawMessage(`{"title":"\ud83d"}`), json.RawMessage(`{"title":"\ud83d"}`)
+	b.importTools("docs", search, odd)
+	diff(t, "half of an emoji", []string{`{"title":"\ufffd"}`, "", ""}, told("mcp_docs_odd"))
+	diff(t, "as it was advertised", `{"title":"\ud83d"}`, string(b.tool("mcp_docs_odd").InputSchema))
+	diff(t, "report of the same again", store.ImportReport{Unchanged: 2}, b.importTools("docs", search, odd))
+}
+
+// Rows of before the columns were there are filled by the next import.
+func TestAnImportFillsWhatAnOlderOneDidNotKnow(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	search := tool("docs", "search")
+	search.ModelSchema = json.RawMessage(`{"type":"object","properties":{}}`)
+	b.importTools("docs", search)
+	b.exec(`update mcp_tool set model_schema = null, enabled = true`)
+	diff(t, "report", store.ImportReport{Changed: 1}, b.importTools("docs", search))
+	if got := b.tool("mcp_docs_search"); string(got.ModelSchema) != string(search.ModelSchema) || !got.Enabled {
+		t.Errorf("tool %+v, want the schema and its setting", got)
 	}
 }
 
@@ -410,11 +465,11 @@ func TestNastyTextLosesNoTool(t *testing.T) {
 	var tools []store.ImportedTool
 	for name, text := range nasty {
 		tools = append(tools, store.ImportedTool{Name: fmt.Sprintf("t%d", len(tools)), HashedName: fmt.Sprintf("h%d", len(tools)),
-			RemoteName: name + text, Title: text, Description: text})
+			RemoteName: name + text, Title: text, Description: text, NotOffered: text, NotCallable: text})
 	}
 	for name, raw := range nastyJSON {
 		tools = append(tools, store.ImportedTool{Name: fmt.Sprintf("t%d", len(tools)), HashedName: fmt.Sprintf("h%d", len(tools)),
-			RemoteName: name + " in a schema", InputSchema: []byte(raw), Annotations: []byte(raw)})
+			RemoteName: name + " in a schema", InputSchema: []byte(raw), Annotations: []byte(raw), ModelSchema: []byte(raw)})
 	}
 	diff(t, "report", store.ImportReport{Imported: len(tools)}, b.importTools("docs", tools...))
 	diff(t, "report of the same again", store.ImportReport{Unchanged: len(tools)}, b.importTools("docs", tools...))

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -24,6 +26,16 @@ type Server struct {
 	RequiresApproval        bool   `json:"requires_approval"`
 	Enabled                 bool   `json:"enabled"`
 	OperationTimeoutSeconds int    `json:"operation_timeout_seconds,omitempty"` // 0 is none: the installation's holds
+
+	Headers           map[string]string `json:"headers,omitempty"`         // further headers; a value may be a reference
+	OAuthTokenURL     string            `json:"oauth_token_url,omitempty"` // empty: the credential is sent as it is
+	OAuthClientID     string            `json:"oauth_client_id,omitempty"`
+	OAuthScope        string            `json:"oauth_scope,omitempty"`
+	OAuthParameters   map[string]string `json:"oauth_parameters,omitempty"`
+	OAuthSecretInBody bool              `json:"oauth_secret_in_body,omitempty"`
+	TLSCA             string            `json:"tls_ca,omitempty"` // references, as the two that follow; never PEM itself
+	TLSCertificate    string            `json:"tls_certificate,omitempty"`
+	TLSKey            string            `json:"tls_key,omitempty"`
 
 	// What legwork learned; operators do not write it.
 	ProtocolVersion   string     `json:"protocol_version,omitempty"` // empty: nobody has asked yet
@@ -59,6 +71,8 @@ type ServerOverview struct {
 // serverColumns are read into [Server.columns]. They may come from the empty side of a left join.
 const serverColumns = `v.identifier, v.name, v.url, v.credential, v.auth_placement, v.auth_header_name, v.data_class,
 	coalesce(v.requires_approval, false), coalesce(v.enabled, false), coalesce(v.operation_timeout_seconds, 0),
+	v.headers, v.oauth_token_url, v.oauth_client_id, v.oauth_scope, v.oauth_parameters, coalesce(v.oauth_secret_in_body, false),
+	v.tls_ca, v.tls_certificate, v.tls_key,
 	v.protocol_version, v.protocol_version_at, v.import_status, v.last_imported_at, coalesce(v.tool_count, 0), v.last_contact_at,
 	v.last_latency_ms, v.created_at, v.updated_at`
 
@@ -67,6 +81,9 @@ func (s *Server) columns() []any {
 		(*zeronull.Text)(&s.Identifier), (*zeronull.Text)(&s.Name), (*zeronull.Text)(&s.URL),
 		(*zeronull.Text)(&s.Credential), (*zeronull.Text)(&s.AuthPlacement), (*zeronull.Text)(&s.AuthHeaderName),
 		(*zeronull.Text)(&s.DataClass), &s.RequiresApproval, &s.Enabled, &s.OperationTimeoutSeconds,
+		(*texts)(&s.Headers), (*zeronull.Text)(&s.OAuthTokenURL), (*zeronull.Text)(&s.OAuthClientID),
+		(*zeronull.Text)(&s.OAuthScope), (*texts)(&s.OAuthParameters), &s.OAuthSecretInBody,
+		(*zeronull.Text)(&s.TLSCA), (*zeronull.Text)(&s.TLSCertificate), (*zeronull.Text)(&s.TLSKey),
 		(*zeronull.Text)(&s.ProtocolVersion), &s.ProtocolVersionAt, (*zeronull.Text)(&s.ImportStatus), &s.LastImportedAt, &s.ToolCount,
 		&s.LastContactAt, &s.LastLatencyMS, (*zeronull.Timestamptz)(&s.CreatedAt), (*zeronull.Timestamptz)(&s.UpdatedAt),
 	}
@@ -86,13 +103,61 @@ func (s *Server) orNil() *Server {
 	return s
 }
 
+// texts is a column that holds a JSON object of texts; null where there are none.
+type texts map[string]string
+
+// UnmarshalJSON reads what was written by hand too: a value that is no text, such as a number, counts as its JSON, and a
+// null as not there. One odd row must not keep every server from being read.
+func (t *texts) UnmarshalJSON(data []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return err
+	}
+	*t = nil
+	for name, member := range members {
+		if string(member) == "null" {
+			continue
+		}
+		value := string(member)
+		if member[0] == '"' {
+			if err := json.Unmarshal(member, &value); err != nil {
+				return err
+			}
+		}
+		if *t == nil {
+			*t = texts{}
+		}
+		(*t)[name] = value
+	}
+	return nil
+}
+
+// column is the object with its names in order, so that what is the same is written the same.
+func (t texts) column() json.RawMessage {
+	if len(t) == 0 {
+		return nil
+	}
+	clean := make(map[string]json.RawMessage, len(t))
+	for name, value := range t {
+		clean[cleanText(name)] = quoteJSON(value)
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(clean); err != nil {
+		panic(err) // strings always encode
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
 // AddServer inserts the columns that an operator writes, as they are given; an empty name is the identifier, an empty
 // placement "none". The error is [ErrExists] when the identifier is taken; other bad values are told in a sentence.
 func (s *Store) AddServer(ctx context.Context, server Server) error {
 	_, err := s.pool.Exec(ctx, `
 		insert into mcp_server (identifier, name, url, credential, auth_placement, auth_header_name, data_class,
-			requires_approval, enabled, operation_timeout_seconds)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+			requires_approval, enabled, operation_timeout_seconds, headers, oauth_token_url, oauth_client_id, oauth_scope,
+			oauth_parameters, oauth_secret_in_body, tls_ca, tls_certificate, tls_key)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
 		append([]any{cleanText(server.Identifier)}, server.operatorValues()...)...)
 	if sqlState(err) == "23505" {
 		err = ErrExists
@@ -109,6 +174,9 @@ func (s Server) operatorValues() []any {
 		cleanText(cmp.Or(s.Name, s.Identifier)), cleanText(s.URL), cleanText(s.Credential), cmp.Or(s.AuthPlacement, "none"),
 		zeronull.Text(cleanText(s.AuthHeaderName)), zeronull.Text(cleanText(s.DataClass)), s.RequiresApproval, s.Enabled,
 		zeronull.Int8(s.OperationTimeoutSeconds),
+		texts(s.Headers).column(), zeronull.Text(cleanText(s.OAuthTokenURL)), zeronull.Text(cleanText(s.OAuthClientID)),
+		zeronull.Text(cleanText(s.OAuthScope)), texts(s.OAuthParameters).column(), s.OAuthSecretInBody,
+		zeronull.Text(cleanText(s.TLSCA)), zeronull.Text(cleanText(s.TLSCertificate)), zeronull.Text(cleanText(s.TLSKey)),
 	}
 }
 
@@ -131,6 +199,18 @@ func serverError(err error) error {
 		return errors.New("placements bearer and header need a credential, and placement none takes none")
 	case "mcp_server_auth_header_name":
 		return errors.New("placement header needs a header name, and no other placement takes one")
+	case "mcp_server_headers":
+		return errors.New("the headers must be a JSON object of names and values")
+	case "mcp_server_oauth_parameters":
+		return errors.New("the parameters of the token request must be a JSON object of names and values")
+	case "mcp_server_oauth":
+		return errors.New("a token URL and a client id belong together: give both, or neither")
+	case "mcp_server_oauth_settings":
+		return errors.New("a scope, parameters or a secret in the body of the token request need a token URL")
+	case "mcp_server_oauth_secret":
+		return errors.New("a token URL needs a credential, the client's secret, and placement bearer or header")
+	case "mcp_server_tls":
+		return errors.New("a client certificate and its key belong together: give both, or neither")
 	}
 	return err
 }
@@ -173,7 +253,9 @@ func writeServer(ctx context.Context, tx pgx.Tx, server Server) (Server, error) 
 	rows, err := tx.Query(ctx, `
 		update mcp_server v
 		set name = $2, url = $3, credential = $4, auth_placement = $5, auth_header_name = $6, data_class = $7,
-			requires_approval = $8, enabled = $9, operation_timeout_seconds = $10, updated_at = clock_timestamp(),
+			requires_approval = $8, enabled = $9, operation_timeout_seconds = $10, headers = $11,
+			oauth_token_url = $12, oauth_client_id = $13, oauth_scope = $14, oauth_parameters = $15, oauth_secret_in_body = $16,
+			tls_ca = $17, tls_certificate = $18, tls_key = $19, updated_at = clock_timestamp(),
 			-- At another address there may be another server, of which nothing is known.
 			protocol_version = case when url = $3 then protocol_version end,
 			protocol_version_at = case when url = $3 then protocol_version_at end

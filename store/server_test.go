@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +18,12 @@ func TestServerComesBackAsItWasAdded(t *testing.T) {
 		Identifier: "docs", Name: "The docs", URL: "https://docs.example/mcp", Credential: "env:DOCS_TOKEN",
 		AuthPlacement: "header", AuthHeaderName: "X-Key", DataClass: "internal", RequiresApproval: true, Enabled: true,
 		OperationTimeoutSeconds: 30, ImportStatus: "never_imported",
+		Headers:       map[string]string{"X-Tenant": `a "quoted" <b> & ü`, "CF-Access-Client-Secret": "env:CF_SECRET"},
+		OAuthTokenURL: "https://login.example/token", OAuthClientID: "legwork", OAuthScope: "read write",
+		OAuthParameters: map[string]string{"resource": "https://docs.example/mcp", "audience": "docs"}, OAuthSecretInBody: true,
+		TLSCA: "file:/run/ca.pem", TLSCertificate: "file:/run/cert.pem", TLSKey: "env:KEY",
 	}
+	wantEveryOperatorField(t, want)
 	if err := b.AddServer(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +36,94 @@ func TestServerComesBackAsItWasAdded(t *testing.T) {
 	}
 	want.CreatedAt, want.UpdatedAt = got.CreatedAt, got.UpdatedAt
 	diff(t, "server", want, got)
+	listed, err := b.Servers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "list", []store.ServerOverview{{Server: want}}, listed)
+	if claim := b.claim(request("docs", "search")); claim.Server == nil {
+		t.Error("the claim of a step has no server")
+	} else {
+		diff(t, "server of a step", want, *claim.Server)
+	}
 
 	wantError(t, b.AddServer(t.Context(), want), store.ErrExists)
+}
+
+// wantEveryOperatorField fails when a test that is about all that an operator writes leaves a field out.
+func wantEveryOperatorField(t *testing.T, server store.Server) {
+	t.Helper()
+	learned := []string{
+		"ProtocolVersion", "ProtocolVersionAt", "ImportStatus", "LastImportedAt", "ToolCount", "LastContactAt", "LastLatencyMS",
+		"CreatedAt", "UpdatedAt",
+	}
+	value := reflect.ValueOf(server)
+	for i := range value.NumField() {
+		if name := value.Type().Field(i).Name; value.Field(i).IsZero() && !slices.Contains(learned, name) {
+			t.Errorf("%s is not tried", name)
+		}
+	}
+}
+
+func TestServerSettingsAreChangedAndRemoved(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	update := func(change func(*store.Server)) store.Server {
+		t.Helper()
+		returned, err := b.UpdateServer(t.Context(), "docs", func(s *store.Server) error { change(s); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := b.Server(t.Context(), "docs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		diff(t, "what is read after an update", returned, read)
+		return read
+	}
+	bare := update(func(*store.Server) {})
+	full := update(func(s *store.Server) {
+		s.Name, s.URL, s.DataClass = "The docs", "https://other.example/mcp", "public"
+		s.Credential, s.AuthPlacement, s.AuthHeaderName = "env:SECRET", "header", "X-Key"
+		s.OperationTimeoutSeconds = 7
+		s.Headers = map[string]string{"b": "2", "a": "1"}
+		s.OAuthTokenURL, s.OAuthClientID, s.OAuthScope = "https://login.example/token", "legwork", "read"
+		s.OAuthParameters, s.OAuthSecretInBody = map[string]string{"b": "2", "a": "1"}, true
+		s.TLSCA, s.TLSCertificate, s.TLSKey = "env:CA", "env:CERT", "env:KEY"
+	})
+	wantEveryOperatorField(t, full)
+	for _, column := range []string{"headers", "oauth_parameters"} {
+		if got := ask[string](b, `select `+column+`::text from mcp_server`); got != `{"a":"1","b":"2"}` {
+			t.Errorf("%s is written as %s, want its names in order", column, got)
+		}
+	}
+
+	empty := update(func(s *store.Server) {
+		changed := s.UpdatedAt
+		*s = bare
+		s.UpdatedAt, s.Headers, s.OAuthParameters = changed, map[string]string{}, map[string]string{}
+	})
+	bare.UpdatedAt = empty.UpdatedAt
+	diff(t, "server without them", bare, empty)
+	if columns := ask[int](b, `select num_nulls(headers, oauth_token_url, oauth_client_id, oauth_scope, oauth_parameters,
+		tls_ca, tls_certificate, tls_key) from mcp_server`); columns != 8 {
+		t.Errorf("%d columns are null, want all 8 that hold nothing", columns)
+	}
+}
+
+func TestServerSettingsThatWereWrittenByHand(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	b.exec(`update mcp_server set headers = '{"X-Number": 9007199254740993, "X-Flag": true, "X-None": null, "X-Text": "a\u0041"}'`)
+	servers, err := b.Servers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "headers", map[string]string{"X-Number": "9007199254740993", "X-Flag": "true", "X-Text": "aA"}, servers[0].Headers)
+	b.exec(`update mcp_server set headers = '{"X-None": null}'`)
+	if server, err := b.Server(t.Context(), "docs"); err != nil || server.Headers != nil {
+		t.Errorf("headers %v, %v, want none", server.Headers, err)
+	}
 }
 
 func TestServerDefaults(t *testing.T) {
@@ -63,6 +156,18 @@ func TestAddServerSaysWhatToChange(t *testing.T) {
 			s.AuthPlacement, s.Credential, s.AuthHeaderName = "bearer", "env:A", "X"
 		}, "no other placement takes one"},
 		"a negative timeout": {func(s *store.Server) { s.OperationTimeoutSeconds = -1 }, "at least 1 second"},
+		"a token URL without a client": {func(s *store.Server) {
+			s.AuthPlacement, s.Credential, s.OAuthTokenURL = "bearer", "env:A", "https://login.example"
+		}, "a token URL and a client id belong together"},
+		"a client without a token URL": {func(s *store.Server) { s.OAuthClientID = "legwork" }, "a token URL and a client id belong together"},
+		"a scope for no token":         {func(s *store.Server) { s.OAuthScope = "read" }, "need a token URL"},
+		"parameters for no token":      {func(s *store.Server) { s.OAuthParameters = map[string]string{"audience": "a"} }, "need a token URL"},
+		"a secret in no body":          {func(s *store.Server) { s.OAuthSecretInBody = true }, "need a token URL"},
+		"a client without a secret": {func(s *store.Server) {
+			s.OAuthTokenURL, s.OAuthClientID = "https://login.example", "legwork"
+		}, "a token URL needs a credential"},
+		"a certificate without its key": {func(s *store.Server) { s.TLSCertificate = "env:CERT" }, "belong together"},
+		"a key without its certificate": {func(s *store.Server) { s.TLSKey = "env:KEY" }, "belong together"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := store.Server{Identifier: "docs", URL: "https://docs.example"}

@@ -115,6 +115,9 @@ type Claim struct {
 	// HeaderSchema is the tool's input schema where it says that arguments stand in headers ("x-mcp-header"); else nil.
 	// It is told to whoever claims, and to nobody else.
 	HeaderSchema json.RawMessage
+	// NotCallable says why the step's tool cannot be called at all, as an import found; empty when it can, or nobody knows.
+	// It too is told to whoever claims.
+	NotCallable string
 }
 
 // claimRounds bounds how often a claim looks again because the row changed under it.
@@ -182,22 +185,25 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 						and t.effect in ('read_only', 'idempotent_write'))
 			returning s.*
 		)
-		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`, t.input_schema
+		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`, t.not_callable,
+			case when v.protocol_version >= '2026-07-28' and t.input_schema::text like '%x-mcp-header%' then t.input_schema end
 		from claimed s
 		left join mcp_server v on v.identifier = s.server
 		left join mcp_tool t on t.server = s.server and t.remote_name = s.tool
-			and v.protocol_version >= '2026-07-28' and t.input_schema::text like '%x-mcp-header%'
 		left join lateral (
 			select * from agent_run where id = s.run_id union all select * from run where id = s.run_id
 		) r on true`,
 		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
 		cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job, max(request.Margin, 0))
 	var schema []byte
-	claim, err := one(rows, err, func(row pgx.CollectableRow) (Claim, error) { return scanClaim(alsoScan{row, []any{&schema}}) })
+	var notCallable zeronull.Text
+	claim, err := one(rows, err, func(row pgx.CollectableRow) (Claim, error) {
+		return scanClaim(alsoScan{row, []any{&notCallable, &schema}})
+	})
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Outcome, claim.HeaderSchema = Claimed, schema
+	claim.Outcome, claim.HeaderSchema, claim.NotCallable = Claimed, schema, string(notCallable)
 	return claim, s.runMissing(ctx, &claim)
 }
 

@@ -634,6 +634,36 @@ func TestArgumentsAreKeptAsTheyWereSent(t *testing.T) {
 	diff(t, "arguments read back", string(r.Arguments), string(b.step(r.ID).Arguments))
 }
 
+func TestClaimTellsThatAToolCannotBeCalled(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	b.addServer("crm")
+	slow := tool("docs", "slow")
+	slow.NotOffered, slow.NotCallable = "it runs only as a task", "it runs only as a task"
+	b.importTools("docs", slow, tool("docs", "quick"))
+	b.importTools("crm", tool("crm", "slow"))
+	told := func(r store.StepRequest) string {
+		t.Helper()
+		claim := b.claim(r)
+		if claim.Outcome != store.Claimed {
+			t.Fatalf("claim %+v, want it claimed", claim)
+		}
+		return claim.NotCallable
+	}
+	diff(t, "a tool that cannot be called", "it runs only as a task", told(request("docs", "slow")))
+	diff(t, "one that can", "", told(request("docs", "quick")))
+	diff(t, "one of another server", "", told(request("crm", "slow")))
+	diff(t, "one that nobody knows", "", told(request("docs", "unknown")))
+
+	pending := request("docs", "quick")
+	b.exec(`insert into agent_step (id, server, tool) values ($1, 'docs', 'slow')`, pending.ID)
+	diff(t, "the tool that the row names", "it runs only as a task", told(pending))
+
+	slow.NotOffered, slow.NotCallable = "", ""
+	b.importTools("docs", slow, tool("docs", "quick"))
+	diff(t, "after the server has changed", "", told(request("docs", "slow")))
+}
+
 func TestClaimTellsTheSchemaThatPutsArgumentsIntoHeaders(t *testing.T) {
 	b := newBench(t)
 	b.addServer("docs")

@@ -20,6 +20,11 @@ type Tool struct {
 	Description string          `json:"description,omitempty"`
 	InputSchema json.RawMessage `json:"input_schema,omitempty"`
 	Annotations json.RawMessage `json:"annotations,omitempty"` // for display only
+	// ModelSchema is the input schema as a model is given it. It is empty where NotOffered is not, and until an import has
+	// looked.
+	ModelSchema json.RawMessage `json:"model_schema,omitempty"`
+	NotOffered  string          `json:"not_offered,omitempty"`  // why no model is offered the tool; a step may call it
+	NotCallable string          `json:"not_callable,omitempty"` // why nobody can call the tool; it is not offered either
 	Enabled     bool            `json:"enabled"`
 	Effect      string          `json:"effect"`      // non_idempotent_write, idempotent_write, read_only
 	OrphanedAt  *time.Time      `json:"orphaned_at"` // nil while the server advertises the tool
@@ -27,13 +32,14 @@ type Tool struct {
 	UpdatedAt   time.Time       `json:"updated_at"`
 }
 
-const toolColumns = `t.name, t.server, t.remote_name, t.title, t.description, t.input_schema, t.annotations, t.enabled,
-	t.effect, t.orphaned_at, t.imported_at, t.updated_at`
+const toolColumns = `t.name, t.server, t.remote_name, t.title, t.description, t.input_schema, t.annotations,
+	t.model_schema, t.not_offered, t.not_callable, t.enabled, t.effect, t.orphaned_at, t.imported_at, t.updated_at`
 
 func scanTool(row pgx.CollectableRow) (Tool, error) {
 	var t Tool
 	err := row.Scan(&t.Name, &t.Server, &t.RemoteName, (*zeronull.Text)(&t.Title), (*zeronull.Text)(&t.Description),
-		(*[]byte)(&t.InputSchema), (*[]byte)(&t.Annotations), &t.Enabled, &t.Effect, &t.OrphanedAt, &t.ImportedAt, &t.UpdatedAt)
+		(*[]byte)(&t.InputSchema), (*[]byte)(&t.Annotations), (*[]byte)(&t.ModelSchema), (*zeronull.Text)(&t.NotOffered),
+		(*zeronull.Text)(&t.NotCallable), &t.Enabled, &t.Effect, &t.OrphanedAt, &t.ImportedAt, &t.UpdatedAt)
 	return t, err
 }
 

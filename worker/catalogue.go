@@ -36,7 +36,9 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, mcp.Spent{}, failure)
 	}
 
-	found, spent, err := w.client.ListTools(ctx, ServerOf(*claim.Server), w.budgetFor(claim.Server, job))
+	server := w.tokens.lend(ServerOf(*claim.Server))
+	found, spent, err := w.client.ListTools(ctx, server, w.budgetFor(claim.Server, job))
+	w.tokens.keep(server, spent)
 	if failure := asFailure(err); failure != nil {
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, spent, failure)
 	}
@@ -67,7 +69,17 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 			Description: tool.Description,
 			InputSchema: tool.InputSchema,
 			Annotations: tool.Annotations,
+			NotOffered:  tool.NotCallable, // what nobody can call, no model is offered
+			NotCallable: tool.NotCallable,
 		}
+		if tool.NotCallable != "" {
+			continue
+		}
+		schema, err := mcp.ModelSchema(tool.InputSchema)
+		if err != nil {
+			tools[i].NotOffered = err.Error()
+		}
+		tools[i].ModelSchema = schema
 	}
 	skipped := make([]store.SkippedTool, len(found.Skipped))
 	for i, tool := range found.Skipped {

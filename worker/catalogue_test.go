@@ -125,6 +125,66 @@ func TestACatalogueFromTaskToRows(t *testing.T) {
 	}
 }
 
+// What a model cannot be offered, and what nobody can call, is imported like the rest, and the rows say why.
+func TestWhatAnImportFindsOutForModels(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	server.On("tools/list", page(
+		`{"name":"search","inputSchema":{"$schema":"x","properties":{"q":{"$ref":"#/$defs/Q"}},"$defs":{"Q":{"type":"string"}}}}`,
+		`{"name":"either","inputSchema":{"type":"object","anyOf":[{"required":["a"]},{"required":["b"]}]}}`,
+		`{"name":"slow","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}`,
+	))
+	b.addServer("docs", server.URL)
+	b.start(worker.Options{})
+	report := func() (report store.ImportReport) {
+		t.Helper()
+		result := struct{ Report *store.ImportReport }{&report}
+		if task := b.settledTask(b.catalogue("docs")); json.Unmarshal(task.Result, &result) != nil || task.State != asynq.TaskStateCompleted {
+			t.Fatalf("the task is %s, and its result %s", task.State, task.Result)
+		}
+		return report
+	}
+	versions := func() (versions []string) {
+		t.Helper()
+		if err := b.sql.QueryRow(context.Background(), `select array_agg(name || ' ' || xmin::text || ' ' || ctid::text order by name) from mcp_tool`).Scan(&versions); err != nil {
+			t.Fatal(err)
+		}
+		return versions
+	}
+
+	if diff := cmp.Diff(store.ImportReport{Imported: 3}, report()); diff != "" {
+		t.Errorf("the first import (-want +got):\n%s", diff)
+	}
+	const task = `it runs only as a task (execution.taskSupport "required"), which legwork does not do`
+	want := map[string]string{
+		"search": `{"type":"object","properties":{"q":{"type":"string"}}}||`,
+		"either": `|its keyword "anyOf" at the root is refused by model APIs|`,
+		"slow":   `|` + task + `|` + task,
+	}
+	got := map[string]string{}
+	for _, tool := range b.tools("docs") {
+		got[tool.RemoteName] = string(tool.ModelSchema) + "|" + tool.NotOffered + "|" + tool.NotCallable
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the rows (-want +got):\n%s", diff)
+	}
+	if errs := b.importErrors("docs"); len(errs) != 0 {
+		t.Errorf("they count as errors of the import: %+v", errs)
+	}
+	if row, err := b.store.Server(context.Background(), "docs"); err != nil || row.ImportStatus != "ok" || row.ToolCount != 3 {
+		t.Errorf("server = %+v, %v", row, err)
+	}
+
+	before := versions()
+	if diff := cmp.Diff(store.ImportReport{Unchanged: 3}, report()); diff != "" {
+		t.Errorf("the second import (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, versions()); diff != "" {
+		t.Errorf("it wrote rows (-before +after):\n%s", diff)
+	}
+}
+
 func TestAnImportThatFailsLeavesTheCatalogueAsItWas(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -138,8 +138,13 @@ func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.
 	if failure := unusable(claim.Server, step.Server); failure != nil {
 		return refused(failure)
 	}
+	if claim.NotCallable != "" {
+		return refused(mcp.NotCallable(step.Server, step.Tool, claim.NotCallable))
+	}
 	call := mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments, InputSchema: claim.HeaderSchema}
-	result, spent, err := w.client.CallTool(ctx, ServerOf(*claim.Server), call, budget)
+	server := w.tokens.lend(ServerOf(*claim.Server))
+	result, spent, err := w.client.CallTool(ctx, server, call, budget)
+	w.tokens.keep(server, spent)
 	failure := asFailure(err)
 	if failure == nil || failure.Kind == mcp.KindToolError {
 		w.contacts.note(step.Server, spent)

@@ -107,6 +107,47 @@ func TestAServersEraIsLearned(t *testing.T) {
 	}
 }
 
+func TestAToolThatCannotBeCalledIsNot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{Tools: []mcptest.Tool{
+		{Name: "slow", Entry: json.RawMessage(`{"name":"slow","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}`)},
+		{Name: "quick"},
+	}})
+	b.addServer("docs", server.URL)
+	b.start(worker.Options{})
+	b.settledTask(b.catalogue("docs"))
+	asked := len(server.Sent("initialize"))
+
+	id, info := b.step(worker.StepPayload{Server: "docs", Tool: "slow"})
+	step := b.awaitStep(id)
+	const sentence = `Invalid request: nothing was sent and tool "slow" of server "docs" was not called, because it runs only as a task ` +
+		`(execution.taskSupport "required"), which legwork does not do. Import its catalogue again if the server has changed.`
+	if step.Status != "failed" || step.FailureKind != "invalid_request" || step.Asked != "no" || len(legsOf(t, step.Legs)) != 0 {
+		t.Errorf("step = %+v", step)
+	}
+	if diff := cmp.Diff(sentence, step.FailureMessage); diff != "" {
+		t.Errorf("the sentence (-want +got):\n%s", diff)
+	}
+	if task := b.settledTask(info); task.State != asynq.TaskStateArchived || task.Retried != 0 || task.LastErr != sentence {
+		t.Errorf("the task is %s after %d tries: %s", task.State, task.Retried, task.LastErr)
+	}
+	if now := len(server.Sent("initialize")); now != asked {
+		t.Errorf("the server was asked %d times", now-asked)
+	}
+
+	id, _ = b.step(worker.StepPayload{Server: "docs", Tool: "quick"})
+	if step := b.awaitStep(id); step.Status != "succeeded" {
+		t.Errorf("another tool of the server: %+v", step)
+	}
+	server.SetTools(mcptest.Tool{Name: "slow"})
+	b.settledTask(b.catalogue("docs"))
+	id, _ = b.step(worker.StepPayload{Server: "docs", Tool: "slow"})
+	if step := b.awaitStep(id); step.Status != "succeeded" {
+		t.Errorf("after the server has changed: %+v", step)
+	}
+}
+
 // Every kind of failure that can occur here, each produced by a real server or a real job, with the row and the sentence
 // that an operator reads.
 func TestEveryFailureHasItsRow(t *testing.T) {

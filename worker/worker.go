@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +54,7 @@ type Worker struct {
 	store    *store.Store
 	client   *mcp.Client
 	contacts *contacts
+	tokens   tokens
 	log      logrus.FieldLogger
 	name     string
 	budget   time.Duration
@@ -261,9 +264,21 @@ func BudgetOf(server store.Server, installation time.Duration) mcp.Budget {
 
 // ServerOf is a server's row as an operation needs it.
 func ServerOf(s store.Server) mcp.Server {
-	return mcp.Server{Identifier: s.Identifier, URL: s.URL, Revision: s.ProtocolVersion, Credential: mcp.Credential{
-		Reference: s.Credential, Placement: mcp.Placement(s.AuthPlacement), HeaderName: s.AuthHeaderName,
-	}}
+	server := mcp.Server{
+		Identifier: s.Identifier, URL: s.URL, Revision: s.ProtocolVersion,
+		Credential: mcp.Credential{
+			Reference: s.Credential, Placement: mcp.Placement(s.AuthPlacement), HeaderName: s.AuthHeaderName,
+			OAuth: mcp.OAuth{
+				TokenURL: s.OAuthTokenURL, ClientID: s.OAuthClientID, Scope: s.OAuthScope,
+				Parameters: s.OAuthParameters, SecretInBody: s.OAuthSecretInBody,
+			},
+		},
+		TLS: mcp.TLS{CA: s.TLSCA, Certificate: s.TLSCertificate, Key: s.TLSKey},
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Headers)) { // in an order that stays
+		server.Headers = append(server.Headers, mcp.Header{Name: name, Value: s.Headers[name]})
+	}
+	return server
 }
 
 // budgetFor is the budget of a job's operation. A server that is unknown has none of its own.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -435,5 +436,45 @@ func TestOneLogLineForEachOperation(t *testing.T) {
 	}
 	if e := lineOf("task", imported.ID); e.Data["server"] != "docs" || !strings.Contains(e.Data["legs"].(string), "tools/list ") {
 		t.Errorf("the line of an import: %s %v", e.Message, e.Data)
+	}
+}
+
+func TestServerOfTakesEveryField(t *testing.T) {
+	t.Parallel()
+	row := store.Server{
+		Identifier: "docs", URL: "https://docs.example/mcp", Credential: "env:SECRET", AuthPlacement: "header", AuthHeaderName: "X-Key",
+		Headers:       map[string]string{"B": "2", "C": "3", "A": "env:A"},
+		OAuthTokenURL: "https://login.example/token", OAuthClientID: "legwork", OAuthScope: "read write",
+		OAuthParameters: map[string]string{"audience": "docs"}, OAuthSecretInBody: true,
+		TLSCA: "env:CA", TLSCertificate: "env:CERT", TLSKey: "env:KEY", ProtocolVersion: "2025-11-25",
+	}
+	want := mcp.Server{
+		Identifier: "docs", URL: "https://docs.example/mcp", Revision: "2025-11-25",
+		Credential: mcp.Credential{Reference: "env:SECRET", Placement: mcp.PlaceHeader, HeaderName: "X-Key", OAuth: mcp.OAuth{
+			TokenURL: "https://login.example/token", ClientID: "legwork", Scope: "read write",
+			Parameters: map[string]string{"audience": "docs"}, SecretInBody: true,
+		}},
+		Headers: []mcp.Header{{Name: "A", Value: "env:A"}, {Name: "B", Value: "2"}, {Name: "C", Value: "3"}},
+		TLS:     mcp.TLS{CA: "env:CA", Certificate: "env:CERT", Key: "env:KEY"},
+	}
+	got := worker.ServerOf(row)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	// A field that comes later is to be taken too. The token is none of the row's.
+	var every func(path string, value reflect.Value)
+	every = func(path string, value reflect.Value) {
+		if value.IsZero() && path != "Server.Token" {
+			t.Errorf("%s is left out", path)
+		}
+		if value.Kind() == reflect.Struct && path != "Server.Token" {
+			for i := range value.NumField() {
+				every(path+"."+value.Type().Field(i).Name, value.Field(i))
+			}
+		}
+	}
+	every("Server", reflect.ValueOf(got))
+	if err := got.Validate(); err != nil {
+		t.Error(err)
 	}
 }

@@ -45,11 +45,11 @@ func TestWrongUsage(t *testing.T) {
 		"server add docs ftp://h":            "http or https",
 		"server add docs https://u:p@h":      "configure a credential instead",
 		"server add docs https://h --auth x": "none, bearer or header",
-		"server add docs https://h --credential hunter2":                             "never the secret itself",
+		"server add docs https://h --credential hunter2":                             "never the value itself",
 		"server add docs https://h --auth bearer":                                    "env:NAME or file:/path",
 		"server add docs https://h --auth none --credential env:A":                   "choose bearer or header",
 		"server add docs https://h --auth bearer --credential env:A --auth-header X": "belongs to --auth header",
-		"server add docs https://h --credential env:A --auth-header Host":            "the protocol uses itself",
+		"server add docs https://h --credential env:A --auth-header Host":            "uses it itself",
 		"server add docs https://h --credential file:token":                          "absolute path: write file:/path",
 		"server add docs https://h --timeout -1":                                     "--timeout is -1",
 	} {

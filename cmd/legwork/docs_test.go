@@ -9,6 +9,7 @@ import (
 
 	"legwork/config"
 	"legwork/mcp"
+	"legwork/store"
 )
 
 func read(t *testing.T, path string) string {
@@ -31,6 +32,37 @@ func TestDocsAreComplete(t *testing.T) {
 	for _, kind := range mcp.Kinds() {
 		has(t, readme, "`"+string(kind)+"`")
 		has(t, failures, "\n| `"+string(kind)+"` |")
+	}
+}
+
+// What the page on getting in shows can be pasted, from top to bottom.
+func TestGettingInCanBePasted(t *testing.T) {
+	t.Parallel()
+	i := withDatabase(t)
+	commands := 0
+	for _, block := range regexp.MustCompile("(?s)```\n(.*?)```").FindAllStringSubmatch(read(t, "../../docs/getting-in.md"), -1) {
+		for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
+			words := regexp.MustCompile(`"[^"]*"|\S+`).FindAllString(line, -1)
+			if len(words) < 2 || words[0] != "legwork" {
+				continue // with variables before it
+			}
+			for n, word := range words {
+				words[n] = strings.Trim(word, `"`)
+			}
+			commands++
+			out := i.run(words[1:]...)
+			out.expect(t, exitDone)
+			if out.stderr != "" && !strings.HasPrefix(out.stderr, "it is not asked yet: ") {
+				t.Errorf("%q finds fault with what is shown:\n%s", words, out.stderr)
+			}
+		}
+	}
+	if commands < 10 {
+		t.Errorf("%d commands were found", commands)
+	}
+	s := decode[[]store.Server](t, i.must("server", "list", "--json"))
+	if len(s) != 4 {
+		t.Errorf("%d servers were added", len(s))
 	}
 }
 

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,8 +24,8 @@ func newServerPingCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ping IDENTIFIER",
-		Short: "open a session with a server, from here and now",
-		Long: "Opens a session with a server and asks whether it is there, within its budget. This runs here, not in a worker: " +
+		Short: "ask a server whether it is there and what it is, from here and now",
+		Long: "Asks a server whether it is there and what it is, within its budget. This runs here, not in a worker: " +
 			"it needs the way to the server and its credential. A server that is disabled is asked too.",
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,12 +83,32 @@ func (a *app) pingText(s store.Server, info mcp.ServerInfo, spent mcp.Spent, fai
 		sh.add("Server", s.Identifier)
 		sh.add("Calls itself", oneLine(info.Name+" "+info.Version))
 		sh.add("Protocol", info.Revision)
+		sh.add("Capabilities", capabilities(info.Capabilities))
+		sh.add("TLS", secured(info.TLS))
 		sh.add("Latency", duration(spent.Latency()))
 		sh.add("Spent", fmt.Sprintf("%s of %s", duration(spent.Elapsed), duration(spent.Budget.Total)))
 		a.sheet(sh)
 		fmt.Fprintln(a.stdout)
 	}
 	a.legs(spent.Legs, mcp.AskedNo)
+}
+
+// capabilities names what a server says it can do.
+func capabilities(raw json.RawMessage) string {
+	var named map[string]json.RawMessage
+	if json.Unmarshal(raw, &named) != nil || len(named) == 0 {
+		return "none named"
+	}
+	return oneLine(strings.Join(slices.Sorted(maps.Keys(named)), ", "))
+}
+
+// secured says how the connection was, and how long that can last.
+func secured(info *mcp.TLSInfo) string {
+	if info == nil {
+		return "none"
+	}
+	return oneLine(fmt.Sprintf("%s, %s; certificate of %s, issued by %s, expires %s",
+		info.Version, cmp.Or(strings.ReplaceAll(info.Protocol, "h2", "HTTP/2"), "HTTP/1.1"), cmp.Or(info.Subject, "no name"), info.Issuer, timestamp(&info.ExpiresAt)))
 }
 
 func (a *app) pingJSON(s store.Server, info mcp.ServerInfo, spent mcp.Spent, failure *mcp.Failure) error {

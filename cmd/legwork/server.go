@@ -28,6 +28,7 @@ type serverFlags struct {
 	url, name, credential, auth, authHeader, dataClass string
 	timeout                                            int
 	enable, requiresApproval                           bool
+	wayIn                                              wayInFlags
 }
 
 func newServerFlags(cmd *cobra.Command) *serverFlags {
@@ -41,6 +42,7 @@ func newServerFlags(cmd *cobra.Command) *serverFlags {
 	flags.IntVar(&f.timeout, "timeout", 0, "its own budget for one operation, in seconds; 0 takes LEGWORK_MCP_OPERATION_TIMEOUT")
 	flags.BoolVar(&f.enable, "enable", false, "let it be asked")
 	flags.BoolVar(&f.requiresApproval, "requires-approval", true, "whether a person approves what a model wants to call there")
+	f.wayIn.define(flags)
 	return f
 }
 
@@ -69,6 +71,9 @@ func (f *serverFlags) apply(s *store.Server) error {
 			return usagef("--timeout is %d: it must be from 1 to %d seconds, or 0 for none of its own", f.timeout, most)
 		}
 		s.OperationTimeoutSeconds = f.timeout
+	}
+	if err := f.applyWayIn(s); err != nil {
+		return err
 	}
 	if err := f.applyCredential(s); err != nil {
 		return err
@@ -106,6 +111,9 @@ func (f *serverFlags) applyCredential(s *store.Server) error {
 		}
 		s.AuthHeaderName = ""
 	}
+	if s.OAuthTokenURL != "" && s.Credential == "" {
+		return usagef("a token URL needs the client's secret: give --credential env:NAME or file:/path, or remove OAuth with --oauth-token-url=")
+	}
 	return nil
 }
 
@@ -114,7 +122,9 @@ func newServerAddCommand(a *app) *cobra.Command {
 		Use:   "add IDENTIFIER URL",
 		Short: "add a server",
 		Example: "  legwork server add docs https://docs.example.com/mcp --credential env:DOCS_TOKEN --data-class internal --enable\n" +
-			"  legwork server add crm https://crm.example.com/mcp --credential file:/run/secrets/crm --auth-header X-Api-Key",
+			"  legwork server add crm https://crm.example.com/mcp --credential file:/run/secrets/crm --auth-header X-Api-Key\n" +
+			"  legwork server add erp https://erp.example.com/mcp --credential env:ERP_SECRET " +
+			"--oauth-token-url https://login.example.com/token --oauth-client-id legwork",
 		Args: args(cobra.ExactArgs(2)),
 	}
 	flags := newServerFlags(cmd)
@@ -141,8 +151,9 @@ func newServerAddCommand(a *app) *cobra.Command {
 func newServerSetCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set IDENTIFIER", Short: "change a server; what is not given stays",
-		Example: "  legwork server set docs --data-class public --timeout 60",
-		Args:    args(cobra.ExactArgs(1)),
+		Example: "  legwork server set docs --data-class public --timeout 60\n" +
+			"  legwork server set docs --header X-Tenant=blue --header X-Old=",
+		Args: args(cobra.ExactArgs(1)),
 	}
 	flags := newServerFlags(cmd)
 	cmd.Flags().StringVar(&flags.url, "url", "", "where it is")
@@ -195,6 +206,9 @@ func (a *app) serverIs(cfg config.Config, s store.Server, done string) {
 	}
 	if len(missing) > 0 {
 		a.hint("it is not asked yet: %s", strings.Join(missing, ", and "))
+	}
+	if done != "disabled" {
+		a.cautions(s)
 	}
 	if budget := worker.BudgetOf(s, cfg.OperationTimeout); budget.Owner == mcp.OwnerServer && budget.Total+worker.SettleTime > cfg.ShutdownTimeout {
 		a.hint("its budget of %s is longer than asynq waits for a worker that is told to stop: set LEGWORK_SHUTDOWN_TIMEOUT to %.0f or more",
@@ -290,13 +304,6 @@ func (a *app) showServer(cfg config.Config, s store.ServerOverview) {
 	} else {
 		budget += ", the installation's (LEGWORK_MCP_OPERATION_TIMEOUT)"
 	}
-	credential := "none"
-	if s.Credential != "" {
-		credential = fmt.Sprintf("%s, as a %s token", s.Credential, s.AuthPlacement)
-		if s.AuthHeaderName != "" {
-			credential = fmt.Sprintf("%s, in the header %s", s.Credential, s.AuthHeaderName)
-		}
-	}
 	var sh sheet
 	sh.add("Server", s.Identifier)
 	sh.add("Name", s.Name)
@@ -306,7 +313,7 @@ func (a *app) showServer(cfg config.Config, s store.ServerOverview) {
 		sh.add("Not asked", why)
 	}
 	sh.add("Data class", s.DataClass)
-	sh.add("Credential", credential)
+	sh.addWayIn(s.Server)
 	sh.add("Budget", budget)
 	sh.add("Requires approval", yesNo(s.RequiresApproval))
 	sh.add("Catalogue", strings.ReplaceAll(s.ImportStatus, "_", " "))

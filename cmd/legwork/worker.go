@@ -66,11 +66,11 @@ func (a *app) logger(cfg config.Config) *logrus.Logger {
 
 // newClient builds the one client of this process, behind the host gate. Layers stand between it and the wire.
 func newClient(cfg config.Config, layers ...func(http.RoundTripper) http.RoundTripper) (*mcp.Client, error) {
-	gate, err := mcp.NewGate(mcp.GateOptions{AllowPrivateNetworks: cfg.AllowPrivateNetworks, AllowedHosts: cfg.AllowedHosts})
+	gate, err := mcp.NewGate(mcp.GateOptions{AllowPrivateNetworks: cfg.AllowPrivateNetworks, AllowedHosts: cfg.AllowedHosts, Proxy: cfg.Proxy})
 	if err != nil {
 		return nil, err
 	}
-	var wire http.RoundTripper = mcp.NewHTTPTransport(gate)
+	var wire http.RoundTripper = mcp.NewConnections(mcp.NewHTTPTransport(gate))
 	for _, layer := range layers {
 		wire = layer(wire)
 	}

@@ -1,0 +1,194 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+)
+
+// Token is an access token as an authorization server gave it to an operation. It serves later operations of the server
+// that it was asked for, until shortly before it expires. It does not print, and its zero value is none.
+type Token struct{ issued *issued }
+
+type issued struct {
+	value   func() string // see secretHeader
+	expires time.Time
+	client  [sha256.Size]byte // what it was asked for
+}
+
+// methodToken stands for the token request in legs and sentences.
+const methodToken = "token request"
+
+// tokenReserve is what a token must still be good for when an operation sets out with it.
+const tokenReserve = time.Minute
+
+// serves tells whether an operation of the server that may take as long as this can set out with the token.
+func (t Token) serves(s Server, budget time.Duration) bool {
+	return t.issued != nil && t.issued.client == s.client() && time.Until(t.issued.expires) > min(budget, tokenReserve)
+}
+
+// client is a sum of all that a token request says and of where the token goes, so that no token outlives its settings.
+func (s Server) client() [sha256.Size]byte {
+	o := s.Credential.OAuth
+	text := fmt.Sprintf("%q %q %q %q %q %v", s.URL, s.Credential.Reference, o.TokenURL, o.ClientID, o.Scope, o.SecretInBody)
+	for _, name := range slices.Sorted(maps.Keys(o.Parameters)) {
+		text += fmt.Sprintf(" %q %q", name, o.Parameters[name])
+	}
+	return sha256.Sum256([]byte(text))
+}
+
+// authorize sees to the access token that the server wants: the one that the operation was sent out with, or a new one,
+// which is a leg like any other.
+func (o *operation) authorize() *Failure {
+	if o.server.Credential.OAuth.TokenURL == "" {
+		return nil
+	}
+	o.token = o.server.Token
+	if !o.token.serves(o.server, o.deadline.budget.Total) {
+		o.token = Token{}
+		secret, failure := o.server.secretOf(o.server.Credential.Reference)
+		if failure != nil {
+			return failure
+		}
+		o.secrets = o.secrets.hiding(secret) // in what the authorization server says
+		token, leg, failure := o.client.transport.token(o.ctx, o.deadline, outgoing{
+			server: o.server, secrets: o.secrets, identity: o.identity, message: message{Method: methodToken}, spent: o.legs,
+		}, secret)
+		if leg != nil {
+			o.legs = append(o.legs, *leg)
+		}
+		if failure != nil {
+			return failure
+		}
+		o.token = token
+	}
+	o.secrets = o.server.placed(o.secrets, o.token.issued.value())
+	return nil
+}
+
+// token asks for an access token, bounded by what the deadline grants. The leg is nil when it was not sent.
+func (t *Transport) token(ctx context.Context, deadline Deadline, out outgoing, secret string) (Token, *Leg, *Failure) {
+	grant, ok := deadline.Grant()
+	if !ok {
+		return Token{}, nil, out.exchange().budgetSpent(deadline.budget, out.spent)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline.bound(grant))
+	defer cancel()
+
+	settings := out.server.Credential.OAuth
+	parameters := url.Values{}
+	for name, value := range settings.Parameters {
+		parameters.Set(name, value)
+	}
+	config := clientcredentials.Config{
+		ClientID: settings.ClientID, ClientSecret: secret, TokenURL: settings.TokenURL, EndpointParams: parameters,
+		AuthStyle: oauth2.AuthStyleInHeader, // said, because finding out would be a second request
+	}
+	if settings.Scope != "" {
+		config.Scopes = []string{settings.Scope}
+	}
+	if settings.SecretInBody {
+		config.AuthStyle = oauth2.AuthStyleInParams
+	}
+	line := &tokenLine{transport: t, out: out, deadline: deadline, grant: grant}
+	client := &http.Client{Transport: line, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+	started := t.clock.Now()
+	given, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
+	leg := &Leg{Method: methodToken, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: line.status}
+	failure := line.failure
+	switch {
+	case failure != nil:
+	case err != nil:
+		failure = out.refusedToken(line.status, err)
+	case !httpguts.ValidHeaderFieldValue(given.AccessToken):
+		failure = out.exchange().malformed("the access token has characters that cannot stand in an HTTP header")
+	}
+	if failure != nil {
+		leg.Outcome = string(failure.Kind)
+		return Token{}, leg, failure
+	}
+	// Without a word on how long it lasts, a token serves the operation that asked for it.
+	value := given.AccessToken
+	return Token{&issued{value: func() string { return value }, expires: given.Expiry, client: out.server.client()}}, leg, nil
+}
+
+// refusedToken is the failure for an answer that holds no token.
+func (o outgoing) refusedToken(status int, err error) *Failure {
+	ex := o.exchange()
+	var retrieve *oauth2.RetrieveError
+	if !errors.As(err, &retrieve) {
+		return ex.malformed("with HTTP %d and no access token", status).because(err)
+	}
+	said := "and did not say why"
+	switch {
+	case retrieve.ErrorCode != "" && retrieve.ErrorDescription != "":
+		said = fmt.Sprintf("as %s: %s", quote(retrieve.ErrorCode), quote(retrieve.ErrorDescription))
+	case retrieve.ErrorCode != "":
+		said = "as " + quote(retrieve.ErrorCode)
+	case status >= 300 && status < 400:
+		said = "and points elsewhere, where legwork does not follow"
+	case len(bytes.TrimSpace(retrieve.Body)) > 0:
+		said = "and said " + excerpt(retrieve.Body)
+	}
+	return ex.failure(KindMissingCredential, AskedNo, nil,
+		"Missing credential: %s refused an access token for client %s with HTTP %d, %s.", ex.far(), quote(o.server.Credential.OAuth.ClientID), status, said)
+}
+
+// maxTokenAnswer is more than any answer to a token request needs.
+const maxTokenAnswer = 256 << 10
+
+// tokenLine carries the one request of a token leg, to the last byte of its answer. Its failure is how the leg ended where
+// no whole answer came.
+type tokenLine struct {
+	transport *Transport
+	out       outgoing
+	deadline  Deadline
+	grant     time.Duration
+	status    int
+	failure   *Failure
+}
+
+// RoundTrip sends the request that the OAuth library made.
+func (l *tokenLine) RoundTrip(req *http.Request) (*http.Response, error) {
+	var p progress
+	started := l.transport.clock.Now()
+	broken := func(err error) (*http.Response, error) {
+		l.failure = l.transport.broken(req.Context(), l.out.exchange(), err, &p, l.grant, l.deadline, l.transport.clock.Now()-started)
+		return nil, err
+	}
+	ctx := l.out.trace(req.Context(), nil, &p) // its secret stands in it already; no other header of the server's belongs to it
+	req = req.Clone(ctx)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "legwork")
+	resp, err := l.transport.http.RoundTrip(req)
+	if err != nil {
+		return broken(err)
+	}
+	defer resp.Body.Close()
+	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
+	p.reach(headers)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxTokenAnswer))
+	p.bytes(int64(len(body)))
+	if err != nil {
+		return broken(err)
+	}
+	l.status = resp.StatusCode
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		body = l.out.secrets.hide(body)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
