@@ -135,10 +135,10 @@ func (o *operation) handshake() (incomingReply, *Failure) {
 			}
 		}
 	}
+	o.session = reply.session // even where its answer is of no use: the server keeps it until it is deleted
 	if failure != nil {
 		return reply, failure
 	}
-	o.session = reply.session
 
 	var result struct {
 		ProtocolVersion string          `json:"protocolVersion"`
@@ -270,8 +270,8 @@ func (o *operation) resume(method string, reply incomingReply, failure *Failure)
 		switch {
 		case cut == nil:
 			return again, nil
-		case again.err != nil:
-			return again, cut // an error of the server's is its answer
+		case again.err != nil, cut.Kind == KindNoAnswer:
+			return again, cut // an error of the server's is its answer, and where the grant ended so did the wait
 		case again.place.id == "" || again.place.id == reply.place.id:
 			return reply, failure // no headway: what it said first stands
 		}

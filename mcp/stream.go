@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"strconv"
 	"time"
@@ -161,6 +162,9 @@ func readStream(body io.Reader, id int64, place *place, hide func([]byte) []byte
 			return answer{}, malformedf("its event stream ended without an answer")
 		}
 		if err != nil {
+			if errors.Is(err, errTooLarge) {
+				place.id = ""
+			}
 			return answer{}, err
 		}
 		if event.kind != "" && event.kind != "message" {
@@ -171,6 +175,7 @@ func readStream(body io.Reader, id int64, place *place, hide func([]byte) []byte
 		case err != nil && event.cut:
 			return answer{}, malformedf("its event stream ended within the answer")
 		case err != nil || answered:
+			place.id = "" // what it brought will not get better by asking for it again
 			return found, err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -204,15 +203,16 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 		return reply, nil, nil
 	}
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {
-		return incomingReply{}, ex.malformed("with HTTP %d, which gives no answer to a request", resp.StatusCode), nil
+		return reply, ex.malformed("with HTTP %d, which gives no answer to a request", resp.StatusCode), nil
 	}
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return incomingReply{}, ex.malformed("the body is encoded as %s, which was not asked for", quote(encoding)), nil
+		return reply, ex.malformed("the body is encoded as %s, which was not asked for", quote(encoding)), nil
 	}
 
 	var err error
 	declared := resp.Header.Get("Content-Type")
-	media, _, _ := mime.ParseMediaType(declared)
+	media, _, _ := strings.Cut(declared, ";") // its parameters change nothing, however they are written
+	media = strings.ToLower(strings.TrimSpace(media))
 	switch {
 	case media == "application/json":
 		reply.answer, err = readJSON(body, out.message.ID, out.secrets.hide)
@@ -226,16 +226,16 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 		if declared != "" {
 			what = "content type " + quote(declared)
 		}
-		return incomingReply{}, ex.failure(KindUnsupportedContentType, AskedYes, nil,
+		return reply, ex.failure(KindUnsupportedContentType, AskedYes, nil,
 			"Unsupported content type: %s answered %s with %s, which is neither JSON nor an event stream. Its URL may lead to something other than an MCP endpoint.",
 			named(ex.server), ex.method, what), nil
 	}
 	var bad errMalformed
 	switch {
 	case errors.As(err, &bad):
-		return incomingReply{place: reply.place}, ex.malformed("%s", bad.what), nil
+		return incomingReply{session: reply.session, place: reply.place}, ex.malformed("%s", bad.what), nil
 	case err != nil:
-		return incomingReply{place: reply.place}, nil, err
+		return incomingReply{session: reply.session, place: reply.place}, nil, err
 	case reply.err != nil:
 		return reply, rpcRefusal(ex, resp.StatusCode, reply.err), nil
 	}

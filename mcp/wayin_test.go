@@ -233,7 +233,9 @@ func TestTokenRequestsThatFail(t *testing.T) {
 			`Missing credential: the authorization server of server "docs" refused an access token for client "legwork-client" with HTTP 401, as "invalid_client": "who are you, [redacted]?". Server "docs" itself was not asked.`},
 		{"refused in HTML", answer(403, "text/html", "<html>go away</html>"), "", mcp.KindMissingCredential, leg{"token request", "missing_credential", 403},
 			`with HTTP 403, and said "<html>go away</html>". Server "docs" itself was not asked.`},
-		{"redirected", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, "", mcp.KindMissingCredential, leg{"token request", "missing_credential", 307},
+		{"redirected", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, "", mcp.KindMissingCredential, leg{"token request", "missing_credential", 307},
 			`with HTTP 307, and points elsewhere, where legwork does not follow.`},
 		{"no token", answer(200, "application/json", `{"token_type":"bearer"}`), "", mcp.KindMalformedResponse, leg{"token request", "malformed_response", 200},
 			`Malformed answer: the authorization server of server "docs" answered token request, but with HTTP 200 and no access token. Server "docs" itself was not asked.`},

@@ -16,7 +16,7 @@ import (
 
 func newToolCommand(a *app) *cobra.Command {
 	return group("tool", "decide about the tools of the catalogues",
-		newToolListCommand(a), newToolEnableCommand(a, true), newToolEnableCommand(a, false), newToolSetEffectCommand(a))
+		newToolListCommand(a), newToolShowCommand(a), newToolEnableCommand(a, true), newToolEnableCommand(a, false), newToolSetEffectCommand(a))
 }
 
 func newToolListCommand(a *app) *cobra.Command {
@@ -56,20 +56,82 @@ func (a *app) listTools(tools []store.Tool, server string, asJSON bool) error {
 	}
 	rows := make([][]string, len(tools))
 	for i, t := range tools {
-		state := "disabled"
-		if t.Enabled {
-			state = "enabled"
-		}
-		if t.OrphanedAt != nil {
-			state += ", gone since " + t.OrphanedAt.UTC().Format("2006-01-02")
-		}
-		rows[i] = []string{t.Name, t.Server, state, t.Effect, cmp.Or(t.Title, t.Description)}
+		rows[i] = []string{t.Name, t.Server, toolState(t), t.Effect, cmp.Or(t.Title, t.Description)}
 	}
 	a.table([]column{
 		{title: "tool", last: 20}, {title: "server", spare: 2}, {title: "state", last: 10}, {title: "effect", last: 10},
 		{title: "what it says of itself", least: 16, spare: 1},
 	}, rows)
 	return nil
+}
+
+// toolState is how a tool stands, in a few words.
+func toolState(t store.Tool) string {
+	state := "disabled"
+	if t.Enabled {
+		state = "enabled"
+	}
+	switch {
+	case t.NotCallable != "":
+		state += ", not callable"
+	case t.NotOffered != "":
+		state += ", not offered"
+	}
+	if t.OrphanedAt != nil {
+		state += ", gone since " + t.OrphanedAt.UTC().Format("2006-01-02")
+	}
+	return state
+}
+
+func newToolShowCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "show TOOL", Short: "show all of one tool: what it takes, and why no model is offered it if none is", Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withStore(cmd.Context(), func(_ config.Config, rows *store.Store) error {
+				tool, err := rows.Tool(cmd.Context(), args[0])
+				if err != nil {
+					return noSuchTool(err, args[0])
+				}
+				if asJSON {
+					return a.writeJSON(tool)
+				}
+				a.showTool(tool)
+				return nil
+			})
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) showTool(t store.Tool) {
+	var sh sheet
+	sh.add("Tool", t.Name)
+	sh.add("Server", t.Server)
+	sh.add("Name there", t.RemoteName)
+	sh.add("Title", t.Title)
+	sh.add("State", toolState(t))
+	sh.add("Effect", t.Effect)
+	sh.add("Not callable", t.NotCallable)
+	if t.NotOffered != t.NotCallable {
+		sh.add("Not offered", t.NotOffered)
+	}
+	sh.add("Imported", timestamp(&t.ImportedAt))
+	sh.add("Changed", timestamp(&t.UpdatedAt))
+	a.sheet(sh)
+	if t.Description != "" {
+		a.section("Description", t.Description)
+	}
+	if len(t.Annotations) > 0 {
+		a.section("Annotations (the server's word, by which nothing is decided)", indented(t.Annotations))
+	}
+	if len(t.InputSchema) > 0 {
+		a.section("Input schema", indented(t.InputSchema))
+	}
+	if len(t.ModelSchema) > 0 {
+		a.section("Input schema as a model is given it", indented(t.ModelSchema))
+	}
 }
 
 func newToolEnableCommand(a *app, on bool) *cobra.Command {
@@ -81,7 +143,14 @@ func newToolEnableCommand(a *app, on bool) *cobra.Command {
 		Use: use, Short: short, Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.changeTools(cmd.Context(), args, done, func(ctx context.Context, rows *store.Store, name string) error {
-				return rows.SetToolEnabled(ctx, name, on)
+				if err := rows.SetToolEnabled(ctx, name, on); err != nil || !on {
+					return err
+				}
+				tool, err := rows.Tool(ctx, name)
+				if err == nil && tool.NotOffered != "" {
+					a.hint("no model is offered %s all the same: %s", name, oneLine(tool.NotOffered))
+				}
+				return err
 			})
 		},
 	}
@@ -112,15 +181,19 @@ func newToolSetEffectCommand(a *app) *cobra.Command {
 func (a *app) changeTools(ctx context.Context, names []string, done string, change func(context.Context, *store.Store, string) error) error {
 	return a.withStore(ctx, func(_ config.Config, rows *store.Store) error {
 		for _, name := range names {
-			err := change(ctx, rows, name)
-			if errors.Is(err, store.ErrNotFound) {
-				return fmt.Errorf("there is no tool %q: \"legwork tool list\" shows those there are", name)
-			}
-			if err != nil {
-				return err
+			if err := change(ctx, rows, name); err != nil {
+				return noSuchTool(err, name)
 			}
 			fmt.Fprintf(a.stdout, "tool %s %s\n", name, done)
 		}
 		return nil
 	})
+}
+
+// noSuchTool puts a row that is not there into an operator's words.
+func noSuchTool(err error, name string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("there is no tool %q: \"legwork tool list\" shows those there are", name)
+	}
+	return err
 }

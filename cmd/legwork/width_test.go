@@ -57,8 +57,8 @@ func fill(t *testing.T, i *installation) {
 	}
 	exec(`insert into mcp_server (identifier, name, url, enabled, import_status, tool_count, last_contact_at, last_latency_ms)
 		values ($1, '', 'https://a-host-with-a-long-name.example.com/a/path/that/goes/on/mcp', true, 'never_imported', 500, now(), 19900)`, server)
-	exec(`insert into mcp_tool (name, server, remote_name, description, orphaned_at)
-		values ($1, $2, 'search', 'finds whatever there is to be found in all of the pages', now())`, "mcp_"+strings.Repeat("x", 60), server)
+	exec(`insert into mcp_tool (name, server, remote_name, description, orphaned_at, not_offered, not_callable)
+		values ($1, $2, 'search', 'finds whatever there is to be found in all of the pages', now(), 'why', 'why')`, "mcp_"+strings.Repeat("x", 60), server)
 	exec(`insert into agent_run (id) values ($1)`, uuid.New())
 	exec(`insert into agent_run (id, status, cancelled_by, finished_at) values ($1, 'cancelled', 'somebody with a long name', now())`, uuid.New())
 	for _, kind := range mcp.Kinds() {
