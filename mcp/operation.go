@@ -270,8 +270,8 @@ func (o *operation) resume(method string, reply incomingReply, failure *Failure)
 		switch {
 		case cut == nil:
 			return again, nil
-		case again.err != nil, cut.Kind == KindNoAnswer:
-			return again, cut // an error of the server's is its answer, and where the grant ended so did the wait
+		case again.err != nil, cut.Kind == KindNoAnswer, cut.Kind == KindResponseTooLarge:
+			return again, cut // an answer, or one that will not come any better
 		case again.place.id == "" || again.place.id == reply.place.id:
 			return reply, failure // no headway: what it said first stands
 		}

@@ -366,6 +366,22 @@ func TestStreamThatIsNotTakenUpAgain(t *testing.T) {
 	}
 }
 
+// An answer that is too large is that on a stream that was taken up again too, and not a stream that ended.
+func TestResumedStreamThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	fake := mcptest.New(t, mcptest.Options{On: on{
+		"tools/call": mcptest.Body(eventStream, "id: 1\nretry: 1\ndata:\n\n"),
+		"GET":        mcptest.Body(eventStream, "id: 2\ndata: "+strings.Repeat("x", 3<<20)+"\n\n"),
+	}})
+	spent, err := calls.do(t, newClient(t, parts{}), docs(fake.URL), ample)
+	if f := failure(t, err); f.Kind != mcp.KindResponseTooLarge || !strings.Contains(f.Message, "2 MiB") {
+		t.Errorf("failure %s: %s", f.Kind, f.Message)
+	}
+	if want := opening + ", tools/call, tools/call (resumed)"; methods(spent) != want || len(fake.Sent("GET")) != 1 {
+		t.Errorf("the legs are %s, want %s", methods(spent), want)
+	}
+}
+
 // Whatever a good status to a notification comes with, it is a receipt.
 func TestReceiptsOfANotification(t *testing.T) {
 	t.Parallel()
