@@ -212,19 +212,22 @@ func TestUnchangedToolsAreNotWritten(t *testing.T) {
 	before := versions()
 	diff(t, "report", store.ImportReport{Unchanged: 2}, b.importTools("docs", search, bare))
 	diff(t, "row versions", before, versions())
-	for name, change := range map[string]func(){
-		"title":           func() { search.Title = "changed" },
-		"model schema":    func() { search.ModelSchema = json.RawMessage(`{"type":"object","properties":{"q":{}}}`) },
-		"no model schema": func() { search.ModelSchema = nil },
-		"not offered":     func() { search.NotOffered = "it cannot be called" },
-		"not callable":    func() { search.NotCallable = "it is still out of order" },
+	for _, next := range []struct { // in an order that stays: each goes on from the one before, and no schema stands beside a reason for none
+		name   string
+		change func()
+	}{
+		{"title", func() { search.Title = "changed" }},
+		{"model schema", func() { search.ModelSchema = json.RawMessage(`{"type":"object","properties":{"q":{}}}`) }},
+		{"no model schema", func() { search.ModelSchema = nil }},
+		{"not offered", func() { search.NotOffered = "it cannot be called" }},
+		{"not callable", func() { search.NotCallable = "it is still out of order" }},
 	} {
 		before := versions()
-		change()
-		diff(t, "report of a change of the "+name, store.ImportReport{Unchanged: 1, Changed: 1}, b.importTools("docs", search, bare))
+		next.change()
+		diff(t, "report of a change of the "+next.name, store.ImportReport{Unchanged: 1, Changed: 1}, b.importTools("docs", search, bare))
 		after := versions()
 		if before[0] != after[0] || before[1] == after[1] {
-			t.Errorf("%s: row versions %v, then %v; want only that of search to change", name, before, after)
+			t.Errorf("%s: row versions %v, then %v; want only that of search to change", next.name, before, after)
 		}
 	}
 }
