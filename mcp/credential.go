@@ -112,7 +112,7 @@ func (s Server) resolve() (secrets, *Failure) {
 	var all secrets
 	for _, h := range s.Headers {
 		value, secret := h.Value, ""
-		if isReference(h.Value) {
+		if IsReference(h.Value) {
 			var failure *Failure
 			if value, failure = s.secretOf(h.Value); failure != nil {
 				return secrets{}, failure

@@ -135,11 +135,10 @@ func (g *Gate) proxy(r *http.Request) (*url.URL, error) {
 	}
 	host := r.URL.Hostname()
 	name := strings.TrimSuffix(strings.ToLower(host), ".")
-	address, err := netip.ParseAddr(name)
+	address, notOne := netip.ParseAddr(name)
 	switch {
 	case g.allowsName(host):
-		return proxy, nil
-	case err == nil:
+	case notOne == nil:
 		network := "tcp4"
 		if address = address.Unmap(); address.Is6() {
 			network = "tcp6"
@@ -148,7 +147,6 @@ func (g *Gate) proxy(r *http.Request) (*url.URL, error) {
 	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
 		err = g.guardian.Safe("tcp4", "127.0.0.1:443", nil)
 	default:
-		err = nil
 		// Resolvers read 127.1 and 0x7f000001 as addresses.
 		if last := name[strings.LastIndexByte(name, '.')+1:]; last != "" && last[0] >= '0' && last[0] <= '9' {
 			err = ssrf.ErrProhibitedIP

@@ -186,7 +186,7 @@ func (s Server) validateHeaders() error {
 			return fmt.Errorf("header %s is there twice, or is the credential's: leave one out", quote(h.Name))
 		}
 		taken[name] = true
-		if isReference(h.Value) {
+		if IsReference(h.Value) {
 			if err := validateReference("the value of header "+quote(h.Name), h.Value); err != nil {
 				return err
 			}
@@ -226,8 +226,8 @@ func (t TLS) validate() error {
 	return nil
 }
 
-// isReference tells a reference from a value that stands for itself.
-func isReference(value string) bool {
+// IsReference tells a reference, env:NAME or file:/path, from a value that stands for itself.
+func IsReference(value string) bool {
 	return strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:")
 }
 

@@ -19,7 +19,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -36,9 +35,8 @@ import (
 type authorizationServer struct {
 	url string
 
-	mu     sync.Mutex
-	answer http.HandlerFunc
-	asked  []tokenRequest
+	mu    sync.Mutex
+	asked []tokenRequest
 }
 
 type tokenRequest struct {
@@ -48,7 +46,7 @@ type tokenRequest struct {
 
 func newAuthorizationServer(t testing.TB, answer http.HandlerFunc) *authorizationServer {
 	t.Helper()
-	a := &authorizationServer{answer: answer}
+	a := &authorizationServer{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := r.ParseForm(); err != nil {
 			t.Error(err)
@@ -491,15 +489,8 @@ func (a *authority) pool() *x509.CertPool {
 // file writes PEM to a file and gives the reference to it.
 func file(t testing.TB, data []byte) string {
 	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "*.pem")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	return "file:" + filepath.ToSlash(f.Name())
+	_, reference := credentialFile(t, string(data))
+	return reference
 }
 
 // terminate puts TLS before a server that speaks none.

@@ -482,20 +482,13 @@ func TestACallIsSentOnceWhateverIsDeliveredTwice(t *testing.T) {
 func TestAStepThatRunsElsewhereIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	server := mcptest.New(t, mcptest.Options{})
-	release := make(chan struct{})
-	server.On("tools/call", mcptest.Hold(release))
-	b.addServer("docs", server.URL)
-	b.start(worker.Options{})
-
-	id, first := b.step(worker.StepPayload{Server: "docs"})
-	server.Await(t, "tools/call", 1)
-	payload, err := json.Marshal(worker.StepPayload{Server: "docs", Tool: "echo", StepID: id.String()})
+	held := b.heldCall(worker.Options{})
+	payload, err := json.Marshal(worker.StepPayload{Server: "docs", Tool: "echo", StepID: held.step.String()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := b.enqueue(asynq.NewTask(worker.TypeStep, payload, asynq.Retention(time.Hour)))
-	running, err := b.store.Step(context.Background(), id)
+	running, err := b.store.Step(context.Background(), held.step)
 	if err != nil || running.LeaseExpiresAt == nil || running.LeaseExpiresAt.Sub(*running.StartedAt) < mcp.DefaultBudget+worker.SettleTime {
 		t.Errorf("the lease of %+v does not cover its budget and settling (%v)", running, err)
 	}
@@ -503,18 +496,18 @@ func TestAStepThatRunsElsewhereIsLeftAlone(t *testing.T) {
 	if waiting.Retried != 0 || !strings.Contains(waiting.LastErr, "is being carried out by worker") {
 		t.Errorf("the second delivery counts as try %d: %s", waiting.Retried, waiting.LastErr)
 	}
-	close(release)
-	if step := b.awaitStep(id); step.Status != "succeeded" {
+	close(held.release)
+	if step := b.awaitStep(held.step); step.Status != "succeeded" {
 		t.Errorf("the step is %s: %s", step.Status, step.FailureMessage)
 	}
-	b.settledTask(first)
+	b.settledTask(held.task)
 	if err := b.inspect.RunTask(second.Queue, second.ID); err != nil {
 		t.Fatal(err)
 	}
 	if task := b.settledTask(second); task.State != asynq.TaskStateCompleted {
 		t.Errorf("the second task is %s: %s", task.State, task.LastErr)
 	}
-	if got := len(server.Sent("tools/call")); got != 1 {
+	if got := len(held.server.Sent("tools/call")); got != 1 {
 		t.Errorf("the server was called %d times", got)
 	}
 }

@@ -169,6 +169,26 @@ func (b *bench) catalogue(server string, opts ...asynq.Option) *asynq.TaskInfo {
 	return b.enqueue(task)
 }
 
+// heldCall starts a worker and enqueues a step whose call the server has, and answers when release is closed.
+func (b *bench) heldCall(opts worker.Options) (h heldCall) {
+	b.t.Helper()
+	h.server, h.release = mcptest.New(b.t, mcptest.Options{}), make(chan struct{})
+	h.server.On("tools/call", mcptest.Hold(h.release))
+	b.addServer("docs", h.server.URL)
+	h.stop = b.start(opts)
+	h.step, h.task = b.step(worker.StepPayload{Server: "docs"})
+	h.server.Await(b.t, "tools/call", 1)
+	return h
+}
+
+type heldCall struct {
+	server  *mcptest.Server
+	release chan struct{}
+	stop    func() // of the worker
+	step    uuid.UUID
+	task    *asynq.TaskInfo
+}
+
 // awaitStep waits until a step's row is terminal.
 func (b *bench) awaitStep(id uuid.UUID) store.Step {
 	b.t.Helper()
@@ -307,17 +327,10 @@ func TestShutdownSettlesWhatRuns(t *testing.T) {
 func shutDownInACall(t *testing.T, opts worker.Options) {
 	b := newBench(t)
 	before := goleak.IgnoreCurrent()
-	server := mcptest.New(t, mcptest.Options{})
-	release := make(chan struct{})
-	server.On("tools/call", mcptest.Hold(release))
-	b.addServer("docs", server.URL)
-	stop := b.start(opts)
-
-	id, _ := b.step(worker.StepPayload{Server: "docs"})
-	server.Await(t, "tools/call", 1)
+	held := b.heldCall(opts)
 	stopped := make(chan struct{})
 	go func() {
-		stop()
+		held.stop()
 		close(stopped)
 	}()
 	b.await("the worker to begin stopping", func() bool {
@@ -329,10 +342,10 @@ func shutDownInACall(t *testing.T, opts worker.Options) {
 		t.Fatal("the worker stopped while an operation ran")
 	default:
 	}
-	close(release)
+	close(held.release)
 	<-stopped
 
-	if step := b.awaitStep(id); step.Status != "succeeded" {
+	if step := b.awaitStep(held.step); step.Status != "succeeded" {
 		t.Errorf("the step that ran ended as %s: %s", step.Status, step.FailureMessage)
 	}
 	if _, err := b.store.Step(context.Background(), late); !errors.Is(err, store.ErrNotFound) {
@@ -353,15 +366,9 @@ func shutDownInACall(t *testing.T, opts worker.Options) {
 func TestAnOutcomeIsKeptUntilItCanBeWrittenDown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	server := mcptest.New(t, mcptest.Options{})
-	release := make(chan struct{})
-	server.On("tools/call", mcptest.Hold(release))
-	b.addServer("docs", server.URL)
-	b.start(worker.Options{})
-	id, _ := b.step(worker.StepPayload{Server: "docs"})
-	server.Await(t, "tools/call", 1)
+	held := b.heldCall(worker.Options{})
 	restore := b.cutOff()
-	close(release)
+	close(held.release)
 	later, _ := b.step(worker.StepPayload{Server: "docs"}) // which cannot even be claimed
 	said := func(text string) func() bool {
 		return func() bool {
@@ -372,15 +379,15 @@ func TestAnOutcomeIsKeptUntilItCanBeWrittenDown(t *testing.T) {
 		}
 	}
 	b.await("the log to say that a step could not be claimed", said("step "+later.String()+" could not be claimed, so it was not begun"))
-	b.await("the log to say that the outcome could not be written down", said("the outcome of step "+id.String()+" could not be written down yet"))
+	b.await("the log to say that the outcome could not be written down", said("the outcome of step "+held.step.String()+" could not be written down yet"))
 	if slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool { return strings.Contains(e.Message, "succeeded") }) {
 		t.Error("the log calls a step succeeded whose row does not")
 	}
 	restore()
-	if step := b.awaitStep(id); step.Status != "succeeded" || step.Claim != 1 {
+	if step := b.awaitStep(held.step); step.Status != "succeeded" || step.Claim != 1 {
 		t.Errorf("the step is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)
 	}
-	if got := len(server.Sent("tools/call")); got != 1 {
+	if got := len(held.server.Sent("tools/call")); got != 1 {
 		t.Errorf("the server was called %d times", got)
 	}
 	b.await("the contact to be written, which could not be at first", func() bool {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"legwork/mcp"
 	"legwork/store"
 )
 
@@ -125,7 +126,7 @@ func (a *app) cautions(s store.Server) {
 	secretHeaders := false
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
 		switch {
-		case isReference(s.Headers[name]):
+		case mcp.IsReference(s.Headers[name]):
 			secretHeaders = true
 		case soundsSecret(name):
 			a.hint("the value of its header %s is stored and shown as it is: if it is a secret, give env:NAME or file:/path instead", name)
@@ -151,10 +152,6 @@ func (a *app) cautions(s store.Server) {
 	if s.TLSCA+s.TLSCertificate != "" && !isHTTPS(s.URL) && !isHTTPS(s.OAuthTokenURL) {
 		a.hint("its CA and its client certificate are of no use: its URL does not begin with https://")
 	}
-}
-
-func isReference(value string) bool {
-	return strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:")
 }
 
 // soundsSecret tells whether a header of this name usually holds a secret.

@@ -8,13 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
-	"time"
 
 	"legwork/internal/npm"
 )
@@ -22,22 +19,9 @@ import (
 const (
 	suitePackage = "@modelcontextprotocol/conformance"
 	suiteVersion = "0.2.0-alpha.12"
-
-	// totalTime bounds it all, installation included.
-	totalTime = 15 * time.Minute
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeoutCause(ctx, totalTime, fmt.Errorf("it was not done after %s", totalTime))
-	err := run(ctx, os.Stdout, os.Args[1:])
-	cancel()
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		os.Exit(1)
-	}
-}
+func main() { npm.Main("conformance", run) }
 
 // errFailed ends a run whose table says what is wrong.
 type errFailed int

@@ -11,31 +11,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"legwork/internal/npm"
 	"legwork/mcp"
 )
 
-// totalTime bounds it all, installation included.
-const totalTime = 15 * time.Minute
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeoutCause(ctx, totalTime, fmt.Errorf("it was not done after %s", totalTime))
-	err := run(ctx, os.Stdout, os.Args[1:])
-	cancel()
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "interop:", err)
-		os.Exit(1)
-	}
-}
+func main() { npm.Main("interop", run) }
 
 const rowForm = "%-44s %-10s  %-6s  %4v  %s\n"
 
