@@ -467,6 +467,35 @@ func TestImportFromALenientServer(t *testing.T) {
 	}
 }
 
+// A server that never says its revision and knows no handshake either is called and asked as it is imported from.
+func TestALenientServerWithoutAHandshake(t *testing.T) {
+	t.Parallel()
+	unheardOf := mcptest.Error(-32601, "Method not found")
+	fake := mcptest.New(t, mcptest.Options{Tools: []mcptest.Tool{{Name: "echo"}}, On: on{
+		"stateless": mcptest.Lenient, "initialize": unheardOf, "server/discover": unheardOf,
+	}})
+	client := newClient(t, parts{})
+	for _, tt := range []struct {
+		act  act
+		legs string
+	}{
+		{imports, "tools/list"},
+		{calls, "initialize, server/discover, tools/call"},
+		{pings, "initialize, server/discover"},
+	} {
+		spent, err := tt.act.do(t, client, lenient(fake.URL), ample)
+		if err != nil {
+			t.Errorf("%s: %v", tt.act.name, err)
+		}
+		if methods(spent) != tt.legs || spent.Revision != mcp.RevisionUnnamed {
+			t.Errorf("%s: legs %s by revision %q, want %s", tt.act.name, methods(spent), spent.Revision, tt.legs)
+		}
+	}
+	if got := len(fake.Sent("tools/call")); got != 1 {
+		t.Errorf("the tool ran %d times", got)
+	}
+}
+
 // Some answer server/discover with a result that says nothing.
 func TestEmptyDiscovery(t *testing.T) {
 	t.Parallel()

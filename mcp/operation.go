@@ -52,6 +52,10 @@ func (o *operation) open() *Failure {
 		if found := o.discover(); o.era == stateless {
 			return found
 		}
+		if o.server.Revision == RevisionUnnamed && reply.err != nil && reply.err.number == codeMethodNotFound {
+			o.becomeUnnamed()
+			return nil
+		}
 		return failure // it was no upgrade: what it said first stands
 	}
 	failure := o.discover()
@@ -120,6 +124,12 @@ func (o *operation) discover() *Failure {
 
 func (o *operation) becomeStateless() {
 	o.era, o.info = stateless, ServerInfo{Revision: RevisionStateless}
+}
+
+// becomeUnnamed goes on without a handshake, with a server that answers so and names no revision.
+func (o *operation) becomeUnnamed() {
+	o.becomeStateless()
+	o.info.Revision = RevisionUnnamed
 }
 
 // handshake opens the session: initialize, and its confirmation. A server that refuses the revision and names one that it
@@ -247,8 +257,8 @@ func (o *operation) inSession(method string, params any) (json.RawMessage, *Fail
 		o.lastID++
 		reply, failure = o.leg(message{ID: o.lastID, Method: method, Params: params}, nil)
 	}
-	// Only a stream that ended is taken up again: not one that brought an error, nor one that the grant cut.
-	if failure != nil && reply.err == nil && failure.Kind != KindNoAnswer && reply.place.id != "" {
+	// Only a stream that ended is taken up again: not one that brought an answer, of whatever use, nor one that the grant cut.
+	if failure != nil && failure.Kind != KindNoAnswer && reply.place.id != "" && !reply.place.final {
 		reply, failure = o.resume(method, reply, failure)
 	}
 	return reply.result, failure
@@ -270,8 +280,8 @@ func (o *operation) resume(method string, reply incomingReply, failure *Failure)
 		switch {
 		case cut == nil:
 			return again, nil
-		case again.err != nil, cut.Kind == KindNoAnswer, cut.Kind == KindResponseTooLarge:
-			return again, cut // an answer, or one that will not come any better
+		case again.place.final, again.err != nil && again.status == http.StatusOK, cut.Kind == KindNoAnswer:
+			return again, cut // an answer, or none in time
 		case again.place.id == "" || again.place.id == reply.place.id:
 			return reply, failure // no headway: what it said first stands
 		}

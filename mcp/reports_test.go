@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -366,6 +367,38 @@ func TestStreamThatIsNotTakenUpAgain(t *testing.T) {
 	}
 }
 
+// What a stream that was taken up again brings is the answer, of whatever use; the end of the first is not reported in its
+// place.
+func TestResumedStreamThatBringsSomethingWrong(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		story  string
+		resume mcptest.Behaviour
+		kind   mcp.Kind
+		says   string
+	}{
+		{"nonsense", mcptest.Body(eventStream, "id: 2\ndata: hello\n\n"), mcp.KindMalformedResponse, "hello"},
+		{"the answer to another request", mcptest.Body(eventStream, "id: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}\n\n"), mcp.KindMalformedResponse, "99"},
+		{"an error", mcptest.Body(eventStream, "id: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":1,\"message\":\"broken\"}}\n\n"), mcp.KindRPCError, "broken"},
+		{"an error as JSON", mcptest.Body("application/json", `{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"broken"}}`), mcp.KindRPCError, "broken"},
+	} {
+		t.Run(tt.story, func(t *testing.T) {
+			t.Parallel()
+			fake := mcptest.New(t, mcptest.Options{On: on{
+				"tools/call": mcptest.Body(eventStream, "id: 1\nretry: 1\ndata:\n\n"),
+				"GET":        tt.resume,
+			}})
+			spent, err := calls.do(t, newClient(t, parts{}), docs(fake.URL), ample)
+			if f := failure(t, err); f.Kind != tt.kind || !strings.Contains(f.Message, tt.says) {
+				t.Errorf("failure %s: %s", f.Kind, f.Message)
+			}
+			if want := opening + ", tools/call, tools/call (resumed)"; methods(spent) != want {
+				t.Errorf("the legs are %s, want %s", methods(spent), want)
+			}
+		})
+	}
+}
+
 // An answer that is too large is that on a stream that was taken up again too, and not a stream that ended.
 func TestResumedStreamThatIsTooLarge(t *testing.T) {
 	t.Parallel()
@@ -690,7 +723,7 @@ func TestSchemasAreKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, catalogue.Tools); diff != "" || len(catalogue.Skipped) != 0 {
+			if diff := cmp.Diff(want, catalogue.Tools); diff != "" || len(catalogue.Skipped) != 0 || !slices.Equal(catalogue.Untyped, []string{"tool_0", "tool_1"}) {
 				t.Errorf("era %v, stream %v: skipped %v, %s", era, stream, catalogue.Skipped, diff)
 			}
 			fake.On("tools/call", mcptest.Result(`{"content":[],"structuredContent":{}}`))

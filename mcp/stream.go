@@ -26,6 +26,7 @@ type event struct {
 type place struct {
 	id    string        // of the last event that had one; empty when none had
 	retry time.Duration // how long the server wants to be left alone first; 0 when it did not say
+	final bool          // the stream brought something that will not get better by asking for it again
 }
 
 // eventReader reads events. The size of what it reads is bounded by its reader.
@@ -162,9 +163,7 @@ func readStream(body io.Reader, id int64, place *place, hide func([]byte) []byte
 			return answer{}, malformedf("its event stream ended without an answer")
 		}
 		if err != nil {
-			if errors.Is(err, errTooLarge) {
-				place.id = ""
-			}
+			place.final = errors.Is(err, errTooLarge)
 			return answer{}, err
 		}
 		if event.kind != "" && event.kind != "message" {
@@ -175,7 +174,7 @@ func readStream(body io.Reader, id int64, place *place, hide func([]byte) []byte
 		case err != nil && event.cut:
 			return answer{}, malformedf("its event stream ended within the answer")
 		case err != nil || answered:
-			place.id = "" // what it brought will not get better by asking for it again
+			place.final = true
 			return found, err
 		}
 	}

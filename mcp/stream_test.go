@@ -51,6 +51,10 @@ func TestResumingEndsWhereThereIsNoHeadway(t *testing.T) {
 		{"an empty stream", mcptest.Body("text/event-stream", ""), 1},
 		{"the same event again", mcptest.Body("text/event-stream", "id: 1\ndata:\n\n"), 1},
 		{"a server that does not resume", mcptest.Status(http.StatusMethodNotAllowed, nil, ""), 1},
+		{
+			"a server that says in JSON-RPC that it does not resume",
+			mcptest.Status(http.StatusMethodNotAllowed, http.Header{"Content-Type": {"application/json"}}, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Method not allowed."}}`), 1,
+		},
 		{"one new event, and then none", mcptest.InTurn(mcptest.Body("text/event-stream", "id: 2\ndata:\n\n"), mcptest.Body("text/event-stream", "")), 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -48,6 +48,9 @@ type SkippedTool struct {
 type Catalogue struct {
 	Tools   []Tool
 	Skipped []SkippedTool
+
+	// Untyped names the tools of Tools that came without an input schema, or with null. Theirs takes any object.
+	Untyped []string
 }
 
 // maxToolName is more than the protocol recommends and less than would trouble a row.
@@ -152,19 +155,21 @@ type gatherer struct {
 // page takes one result of tools/list and gives the cursor of the next. The error is worded to go on "…, but".
 func (g *gatherer) page(raw json.RawMessage) (next *string, err error) {
 	var in struct {
-		Tools      *[]json.RawMessage `json:"tools"`
-		NextCursor *string            `json:"nextCursor"`
+		Tools      json.RawMessage `json:"tools"`
+		NextCursor *string         `json:"nextCursor"`
 	}
 	if g.bytes += len(raw); g.bytes > MaxCatalogue {
 		return nil, malformedf("the catalogue has more than %d MiB; it was refused rather than cut", MaxCatalogue>>20)
 	}
-	if json.Unmarshal(raw, &in) != nil || in.Tools == nil {
+	// null is how some languages write a list of none; one that is left out is no list.
+	var tools []json.RawMessage
+	if json.Unmarshal(raw, &in) != nil || in.Tools == nil || json.Unmarshal(in.Tools, &tools) != nil {
 		return nil, malformedf("the result is not a list of tools; it begins with %s", excerpt(raw))
 	}
-	if g.entries += len(*in.Tools); g.entries > MaxTools {
+	if g.entries += len(tools); g.entries > MaxTools {
 		return nil, malformedf("the catalogue has more than %d tools; it was refused rather than cut", MaxTools)
 	}
-	for _, entry := range *in.Tools {
+	for _, entry := range tools {
 		g.take(entry)
 	}
 	return in.NextCursor, nil
@@ -201,7 +206,8 @@ func (g *gatherer) take(entry json.RawMessage) {
 		return
 	}
 	schema := in.InputSchema
-	if !present(schema) {
+	untyped := !present(schema)
+	if untyped {
 		schema = json.RawMessage(`{"type":"object"}`) // "takes anything" is what leaving it out means
 	} else if schema[0] != '{' {
 		skip(name, "the input schema is not an object; it begins with "+excerpt(schema))
@@ -217,6 +223,9 @@ func (g *gatherer) take(entry json.RawMessage) {
 		g.names = map[string]bool{}
 	}
 	g.names[name] = true
+	if untyped {
+		g.catalogue.Untyped = append(g.catalogue.Untyped, name)
+	}
 	tool := Tool{Name: name, Title: text(in.Title), Description: text(in.Description), InputSchema: schema}
 	if present(in.Annotations) {
 		tool.Annotations = in.Annotations

@@ -99,6 +99,7 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 		return err
 	}
 	w.logImport(job, server, spent, nil)
+	w.logUntyped(job.id, server, found.Untyped)
 	w.leave(task, taskResult{Status: statusSucceeded, Legs: encodeLegs(spent.Legs), Report: &report})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hibiken/asynq"
+	"github.com/sirupsen/logrus"
 
 	"legwork/mcp/mcptest"
 	"legwork/store"
@@ -182,6 +184,27 @@ func TestWhatAnImportFindsOutForModels(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, versions()); diff != "" {
 		t.Errorf("it wrote rows (-before +after):\n%s", diff)
+	}
+}
+
+func TestToolsWithoutAnInputSchemaAreNamedInTheLog(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	server.On("tools/list", page(named("search"), `{"name":"none"}`, `{"name":"null","inputSchema":null}`))
+	b.addServer("docs", server.URL)
+	b.start(worker.Options{})
+	b.settledTask(b.catalogue("docs"))
+	const want = `2 tools came without an input schema and are taken to accept any object: ["none" "null"]`
+	b.await("the warning", func() bool {
+		return slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool {
+			return e.Level == logrus.WarnLevel && e.Message == want && e.Data["server"] == "docs"
+		})
+	})
+	for _, tool := range b.tools("docs") {
+		if tool.RemoteName != "search" && string(tool.InputSchema) != `{"type":"object"}` {
+			t.Errorf("tool %q has schema %s", tool.RemoteName, tool.InputSchema)
+		}
 	}
 }
 

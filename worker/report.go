@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -68,6 +69,15 @@ func (w *Worker) logUnsettled(task, what string, failure *mcp.Failure, err error
 		outcome = failure.Message
 	}
 	w.log.WithError(err).WithFields(logrus.Fields{"task": task, "outcome": outcome}).Error("the outcome of " + what + " was not written down")
+}
+
+// logUntyped names the tools that came without an input schema; the first ten of many.
+func (w *Worker) logUntyped(task, server string, tools []string) {
+	if len(tools) == 0 {
+		return
+	}
+	names := fmt.Sprintf("%q", tools[:min(len(tools), 10)])
+	w.log.WithFields(logrus.Fields{"task": task, "server": server}).Warnf("%d tools came without an input schema and are taken to accept any object: %s", len(tools), names)
 }
 
 func encodeLegs(legs []mcp.Leg) json.RawMessage {

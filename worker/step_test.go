@@ -154,7 +154,7 @@ func TestEveryFailureHasItsRow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ctx := context.Background()
-	seen := map[mcp.Kind]bool{mcp.KindRefusedHost: true, mcp.KindInterrupted: true} // each has a test of its own below
+	seen := map[mcp.Kind]bool{mcp.KindRefusedHost: true, mcp.KindBudgetSpent: true, mcp.KindInterrupted: true} // each has a test of its own below
 	b.start(worker.Options{Concurrency: 32, Budget: 20 * time.Second})
 
 	stories := []struct {
@@ -169,13 +169,8 @@ func TestEveryFailureHasItsRow(t *testing.T) {
 		calls   int    // how often the server was sent tools/call
 	}{
 		{
-			name: "a handshake that eats the budget", server: on("initialize", mcptest.Delay(1300*time.Millisecond), "notifications/initialized", mcptest.Delay(900*time.Millisecond)),
-			change: budget(2), kind: mcp.KindBudgetSpent, asked: "no", opens: "Budget spent: tools/call was not sent and server ",
-			says: []string{"was not asked", "the 2 s of this operation went to initialize (1.", "notifications/initialized (", "this server's own setting: raise operation_timeout_seconds of server"},
-		},
-		{
-			name: "a server that accepts and stays silent", server: on("tools/call", mcptest.Stall), change: budget(1),
-			kind: mcp.KindNoAnswer, asked: "unknown", opens: "No answer: server ", says: []string{"was asked (tools/call)", "its budget of 1 s", "nothing had arrived", "Nobody knows whether it acted"}, calls: 1,
+			name: "a server that accepts and stays silent", server: on("tools/call", mcptest.Stall), change: budget(2),
+			kind: mcp.KindNoAnswer, asked: "unknown", opens: "No answer: server ", says: []string{"was asked (tools/call)", "its budget of 2 s", "nothing had arrived", "Nobody knows whether it acted"}, calls: 1,
 		},
 		{
 			name: "one byte a second", server: on("tools/call", mcptest.Drip), change: budget(2),
@@ -330,6 +325,35 @@ func on(script ...any) func(t *testing.T) (string, *mcptest.Server) {
 func (b *bench) cancelledRun(id uuid.UUID, by string) {
 	b.t.Helper()
 	b.exec("insert into agent_run (id, status, cancelled_by, finished_at) values ($1, 'cancelled', $2, now())", id, by)
+}
+
+func TestAHandshakeThatEatsTheBudget(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	clock := &mcptest.Clock{}
+	b.clock = clock
+	b.start(worker.Options{})
+	server := mcptest.New(t, mcptest.Options{})
+	server.On("initialize", mcptest.Spend(clock, 1300*time.Millisecond))
+	server.On("notifications/initialized", mcptest.Spend(clock, 900*time.Millisecond))
+	b.addServer("docs", server.URL, budget(2))
+
+	id, info := b.step(worker.StepPayload{Server: "docs"})
+	step := b.awaitStep(id)
+	const sentence = "Budget spent: tools/call was not sent and server \"docs\" was not asked for it, because the 2 s of this operation went to " +
+		"initialize (1.3 s) and notifications/initialized (0.9 s). The 2 s are this server's own setting: raise operation_timeout_seconds of server \"docs\" to allow more."
+	if step.Status != "failed" || step.FailureKind != "budget_spent" || step.Asked != "no" {
+		t.Errorf("the row is %s, %s, asked %q", step.Status, step.FailureKind, step.Asked)
+	}
+	if diff := cmp.Diff(sentence, step.FailureMessage); diff != "" {
+		t.Error(diff)
+	}
+	if task := b.settledTask(info); task.State != asynq.TaskStateArchived || task.LastErr != step.FailureMessage || task.Retried != 0 {
+		t.Errorf("the task is %s after %d tries: %s", task.State, task.Retried, task.LastErr)
+	}
+	if got := len(server.Sent("tools/call")); got != 0 {
+		t.Errorf("the server was sent tools/call %d times", got)
+	}
 }
 
 func TestARefusedHostIsNotAsked(t *testing.T) {
@@ -632,7 +656,8 @@ func TestTheJobsOwnLimit(t *testing.T) {
 		if step.BudgetMS == nil || *step.BudgetMS > 2000 {
 			t.Errorf("budget_ms = %v, want at most 2000", step.BudgetMS)
 		}
-		if task := b.settledTask(info); task.State != asynq.TaskStateArchived || task.Retried != 0 || task.LastErr != step.FailureMessage {
+		// asynq's own limit ends at about the same moment. Where it comes first the task is delivered again, and finds the row.
+		if task := b.settledTask(info); task.State != asynq.TaskStateArchived || task.LastErr != step.FailureMessage {
 			t.Errorf("the task is %s after %d tries: %s", task.State, task.Retried, task.LastErr)
 		}
 		if got := len(server.Sent("tools/call")); got != 1 {

@@ -45,6 +45,7 @@ type bench struct {
 	inspect *asynq.Inspector
 	log     *logrus.Logger
 	lines   *logtest.Hook
+	clock   mcp.Clock // of the operations
 }
 
 func newBench(t *testing.T) *bench {
@@ -62,7 +63,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, url: url, store: rows, sql: conn, redis: queue, queue: asynq.NewClient(queue), inspect: asynq.NewInspector(queue)}
+	b := &bench{t: t, url: url, store: rows, sql: conn, redis: queue, queue: asynq.NewClient(queue), inspect: asynq.NewInspector(queue), clock: mcp.MonotonicClock()}
 	b.log, b.lines = logtest.NewNullLogger()
 	b.log.SetOutput(io.Discard)
 	t.Cleanup(func() {
@@ -87,7 +88,7 @@ func (b *bench) startWith(gateOptions mcp.GateOptions, opts worker.Options) (sto
 		b.t.Fatal(err)
 	}
 	http := mcp.NewHTTPTransport(gate)
-	client := mcp.NewClient(mcp.NewTransport(http, mcp.MonotonicClock()), mcp.MonotonicClock(), "test")
+	client := mcp.NewClient(mcp.NewTransport(http, b.clock), b.clock, "test")
 	opts.Redis, opts.Logger = b.redis, b.log
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
