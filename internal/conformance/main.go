@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"io"
 	"os"
@@ -16,10 +17,10 @@ import (
 	"legwork/internal/npm"
 )
 
-const (
-	suitePackage = "@modelcontextprotocol/conformance"
-	suiteVersion = "0.2.0-alpha.12"
-)
+const suitePackage = "@modelcontextprotocol/conformance"
+
+//go:embed packages
+var files embed.FS
 
 func main() { npm.Main("conformance", run) }
 
@@ -40,7 +41,11 @@ func run(ctx context.Context, out io.Writer, names []string) error {
 	if err != nil {
 		return err
 	}
-	modules, err := node.Install(ctx, suitePackage+"@"+suiteVersion)
+	packages, err := npm.NewPackages(files, "packages", "the conformance suite")
+	if err != nil {
+		return err
+	}
+	modules, err := node.Install(ctx, packages)
 	if err != nil {
 		return err
 	}
@@ -68,7 +73,7 @@ func run(ctx context.Context, out io.Writer, names []string) error {
 		}
 	}
 
-	fmt.Fprintf(out, "\n%s %s\n\n", suitePackage, suiteVersion)
+	fmt.Fprintf(out, "\n%s %s\n\n", suitePackage, packages.Version(suitePackage))
 	fmt.Fprintf(out, rowForm, "SCENARIO", "REVISION", "CHECKS", "RESULT")
 	results := runAll(ctx, &s, offered, lists, func(r result) { fmt.Fprint(out, r.row()) })
 	for _, name := range missing {

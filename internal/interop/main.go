@@ -29,7 +29,11 @@ func run(ctx context.Context, out io.Writer, words []string) error {
 	if err != nil {
 		return err
 	}
-	modules, err := node.Install(ctx, npmPackages...)
+	packages, err := npm.NewPackages(files, "packages", "the servers of others")
+	if err != nil {
+		return err
+	}
+	modules, err := node.Install(ctx, packages)
 	if err != nil {
 		return err
 	}
@@ -44,7 +48,7 @@ func run(ctx context.Context, out io.Writer, words []string) error {
 	fmt.Fprintln(out)
 	fmt.Fprintf(out, rowForm, "SERVER", "REVISION", "WHAT", "LEGS", "RESULT")
 	passed, failed, skipped := 0, 0, 0
-	for _, s := range append(npmSubjects(node, modules), goSubjects()...) {
+	for _, s := range append(npmSubjects(node, packages, modules), goSubjects()...) {
 		if len(words) > 0 && !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(s.name, word) }) {
 			skipped++
 			continue

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"path/filepath"
 	"time"
 
@@ -30,20 +31,17 @@ type subject struct {
 type call struct{ tool, arguments string }
 
 // What is taken from npm. The older SDK is the last but few that answers without a handshake; it is there under another name.
-var npmPackages = []string{
-	"@modelcontextprotocol/server-everything@" + everythingVersion,
-	"@modelcontextprotocol/sdk@" + sdkVersion,
-	"sdk-old@npm:@modelcontextprotocol/sdk@" + oldSDKVersion,
-}
-
 const (
-	everythingVersion = "2026.8.31"
-	sdkVersion        = "1.32.2"
-	oldSDKVersion     = "1.11.5"
+	everything    = "@modelcontextprotocol/server-everything"
+	typescript    = "@modelcontextprotocol/sdk"
+	oldTypescript = "sdk-old"
 )
 
+//go:embed packages
+var files embed.FS
+
 // npmSubjects are the servers that run on Node, as their packages hold them.
-func npmSubjects(node *npm.Node, modules string) []subject {
+func npmSubjects(node *npm.Node, packages npm.Packages, modules string) []subject {
 	serve := func(script string, args ...string) func(context.Context) (string, func(), error) {
 		return func(ctx context.Context) (string, func(), error) {
 			server, err := node.Serve(ctx, filepath.Join(modules, filepath.FromSlash(script)), args...)
@@ -54,9 +52,10 @@ func npmSubjects(node *npm.Node, modules string) []subject {
 		}
 	}
 	const (
-		examples    = "@modelcontextprotocol/sdk/dist/esm/examples/server/"
-		oldExamples = "sdk-old/dist/esm/examples/server/"
+		examples    = typescript + "/dist/esm/examples/server/"
+		oldExamples = oldTypescript + "/dist/esm/examples/server/"
 	)
+	everythingVersion, sdkVersion, oldSDKVersion := packages.Version(everything), packages.Version(typescript), packages.Version(oldTypescript)
 	greet := call{"greet", `{"name":"Ada"}`}
 	unnamed := call{"greet", `{}`} // its name is missing
 	notify := call{"start-notification-stream", `{"interval":10,"count":3}`}
@@ -66,7 +65,7 @@ func npmSubjects(node *npm.Node, modules string) []subject {
 
 	return []subject{
 		{
-			name: "server-everything " + everythingVersion, start: serve("@modelcontextprotocol/server-everything/dist/index.js", "streamableHttp"),
+			name: "server-everything " + everythingVersion, start: serve(everything+"/dist/index.js", "streamableHttp"),
 			revision: "2025-11-25", says: "is 5", refuses: mcp.KindToolError,
 			works: call{"get-sum", `{"a":2,"b":3}`}, fails: call{"get-sum", `{"a":"two"}`},
 			slow: call{"trigger-long-running-operation", `{"duration":60,"steps":60}`},
