@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -77,10 +78,86 @@ func (s secrets) hide(data []byte) []byte {
 	}
 	for _, form := range s.forms() {
 		if bytes.Contains(data, form) {
-			data = bytes.ReplaceAll(data, form, []byte("[redacted]"))
+			data = bytes.ReplaceAll(data, form, []byte(redacted))
 		}
+		data = hideEscaped(data, form)
 	}
 	return data
+}
+
+const redacted = "[redacted]"
+
+// hideEscaped takes a secret out of where single characters of it are written in another way: \/ and \u002f in JSON, also in
+// JSON that stands in a string of JSON, and %2f in a URL. Which of them are escaped is up to whoever wrote it.
+func hideEscaped(data, secret []byte) []byte {
+	if bytes.IndexByte(data, '\\') < 0 && bytes.IndexByte(data, '%') < 0 {
+		return data
+	}
+	var out []byte
+	kept := 0
+	for i := 0; i < len(data); {
+		if c := data[i]; c != secret[0] && c != '\\' && c != '%' {
+			i++
+			continue
+		}
+		end := matchEscaped(data[i:], secret)
+		if end == 0 {
+			i++
+			continue
+		}
+		out = append(append(out, data[kept:i]...), redacted...)
+		i += end
+		kept = i
+	}
+	if kept == 0 {
+		return data
+	}
+	return append(out, data[kept:]...)
+}
+
+// matchEscaped tells how much of the beginning of data is the secret; 0 where it is not.
+func matchEscaped(data, secret []byte) int {
+	at := 0
+	for len(secret) > 0 {
+		character, size := unescape(data[at:])
+		if size == 0 || !bytes.HasPrefix(secret, character) {
+			if at == len(data) || data[at] != secret[0] {
+				return 0
+			}
+			character, size = data[at:at+1], 1
+		}
+		at, secret = at+size, secret[len(character):]
+	}
+	return at
+}
+
+// maxBackslashes are those of a string of JSON within two others.
+const maxBackslashes = 7
+
+// unescape reads one character that is escaped, and tells how long that is; 0 where none is.
+func unescape(data []byte) (character []byte, size int) {
+	if len(data) >= 3 && data[0] == '%' {
+		if n, err := strconv.ParseUint(string(data[1:3]), 16, 8); err == nil {
+			return []byte{byte(n)}, 3
+		}
+		return nil, 0
+	}
+	for size < len(data) && size <= maxBackslashes && data[size] == '\\' {
+		size++
+	}
+	switch {
+	case size == 0 || size > maxBackslashes:
+		return nil, 0
+	case size < len(data) && data[size] == 'u' && len(data) >= size+5:
+		if n, err := strconv.ParseUint(string(data[size+1:size+5]), 16, 16); err == nil {
+			return []byte(string(rune(n))), size + 5
+		}
+	case size < len(data) && bytes.IndexByte([]byte(`/"'`), data[size]) >= 0:
+		return data[size : size+1], size + 1
+	case size > 1:
+		return []byte(`\`), size
+	}
+	return nil, 0
 }
 
 // hideIn does the same for headers, some of which are quoted.

@@ -75,29 +75,42 @@ func witness(reply incomingReply, failure *Failure) era {
 
 func witnessResult(raw json.RawMessage) era {
 	var result struct {
-		ResultType        *string  `json:"resultType"`
-		SupportedVersions []string `json:"supportedVersions"`
+		ResultType        json.RawMessage `json:"resultType"`
+		SupportedVersions json.RawMessage `json:"supportedVersions"`
 	}
 	if json.Unmarshal(raw, &result) != nil {
 		return handshake
 	}
-	if len(result.SupportedVersions) > 0 {
-		if slices.Contains(result.SupportedVersions, RevisionStateless) {
+	if versions := texts(result.SupportedVersions); len(versions) > 0 {
+		if slices.Contains(versions, RevisionStateless) {
 			return stateless
 		}
 		return handshake
 	}
-	if result.ResultType != nil {
+	if present(result.ResultType) {
 		return stateless
 	}
 	return handshake
 }
 
+// texts are the strings in a list of whatever.
+func texts(list json.RawMessage) []string {
+	var entries []json.RawMessage
+	_ = json.Unmarshal(list, &entries)
+	var found []string
+	for _, entry := range entries {
+		if s := text(entry); s != "" {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
 // supported lists the revisions that an error of codeVersion names.
 func (e *rpcError) supported() []string {
 	var data struct {
-		Supported []string `json:"supported"`
+		Supported json.RawMessage `json:"supported"`
 	}
 	_ = json.Unmarshal(e.data, &data)
-	return data.Supported
+	return texts(data.Supported)
 }

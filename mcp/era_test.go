@@ -89,7 +89,7 @@ func TestLegsOfEachOperation(t *testing.T) {
 		},
 		{
 			"handshake, known as stateless", mcptest.Handshake, modern,
-			"tools/call, " + opening + ", tools/call", "server/discover, " + opening + ", ping", "tools/list, " + opening + ", " + three, "2025-11-25",
+			"tools/call, server/discover, " + opening + ", tools/call", "server/discover, " + opening + ", ping", "tools/list, " + opening + ", " + three, "2025-11-25",
 		},
 		{"both, unknown", mcptest.Both, unknown, "server/discover, tools/call", "server/discover", three, mcp.RevisionStateless},
 		{"both, known as stateless", mcptest.Both, modern, "tools/call", "server/discover", three, mcp.RevisionStateless},
@@ -330,10 +330,15 @@ func TestKnownStatelessServerThatRefuses(t *testing.T) {
 				t.Parallel()
 				fake := mcptest.New(t, mcptest.Options{Era: mcptest.Both})
 				fake.On(a.method(), mcptest.InTurn(tt.answer, mcptest.Behave))
+				first := a.method()
+				if a.name == "call" && !strings.Contains(tt.story, "alone") { // what a call is refused with does not suffice
+					fake.On("server/discover", tt.answer)
+					first += ", server/discover"
+				}
 				spent, err := a.do(t, newClient(t, parts{}), modern(fake.URL), ample)
 				if tt.followed {
 					last := map[string]string{"call": "tools/call", "ping": "ping", "import": "tools/list"}[a.name]
-					if want := a.method() + ", " + opening + ", " + last; err != nil || methods(spent) != want || spent.Revision != "2025-11-25" {
+					if want := first + ", " + opening + ", " + last; err != nil || methods(spent) != want || spent.Revision != "2025-11-25" {
 						t.Errorf("%v, legs %s by revision %q, want %s", err, methods(spent), spent.Revision, want)
 					}
 					return
@@ -361,7 +366,11 @@ func TestWhatAServerSaidFirstStands(t *testing.T) {
 			if f := failure(t, err); f.Kind != mcp.KindRPCError || !strings.Contains(f.Message, "the index is offline") || !strings.Contains(f.Message, a.method()) {
 				t.Errorf("failure %s: %s", f.Kind, f.Message)
 			}
-			if want := a.method() + ", initialize"; methods(spent) != want || spent.Revision != mcp.RevisionStateless {
+			want := a.method() + ", initialize"
+			if a.name == "call" {
+				want = "tools/call, server/discover" // which shows that it is stateless still
+			}
+			if methods(spent) != want || spent.Revision != mcp.RevisionStateless {
 				t.Errorf("legs %s by revision %q, want %s", methods(spent), spent.Revision, want)
 			}
 		})
@@ -435,6 +444,40 @@ func TestLenientServerRunsAToolOnce(t *testing.T) {
 				t.Errorf("the call was made with session %q and %s", r.Header.Get("Mcp-Session-Id"), r.Params)
 			}
 		}
+	}
+}
+
+// A tool may act and then refuse in the words of a server that misses its session. Nobody calls it again.
+func TestARefusalThatComesAfterTheToolHasActed(t *testing.T) {
+	t.Parallel()
+	own := func(status, code int) mcptest.Behaviour {
+		return mcptest.Refuse(status, code, "the card was charged, the receipt printer failed", "")
+	}
+	for _, tt := range []struct {
+		story  string
+		era    mcptest.Era
+		known  func(string) mcp.Server
+		answer mcptest.Behaviour
+		legs   string
+		says   string
+	}{
+		{"an error of its own", mcptest.Both, modern, own(400, -32000), "tools/call, server/discover", "the receipt printer failed"},
+		{"an invalid request", mcptest.Both, modern, own(400, -32600), "tools/call, server/discover", "the receipt printer failed"},
+		{"422", mcptest.Both, modern, mcptest.Status(422, nil, "tool ran, output did not validate"), "tools/call, server/discover", "output did not validate"},
+		{"400 in words", mcptest.Both, modern, mcptest.Status(400, nil, "tool ran, and failed"), "tools/call, server/discover", "tool ran, and failed"},
+		{"404 with an error for the request", mcptest.Handshake, docs, own(404, -32002), opening + ", tools/call", "the receipt printer failed"},
+	} {
+		t.Run(tt.story, func(t *testing.T) {
+			t.Parallel()
+			fake := mcptest.New(t, mcptest.Options{Era: tt.era, On: on{"tools/call": tt.answer}})
+			spent, err := calls.do(t, newClient(t, parts{}), tt.known(fake.URL), ample)
+			if f := failure(t, err); !strings.Contains(f.Message, tt.says) {
+				t.Errorf("failure %s: %s", f.Kind, f.Message)
+			}
+			if got := len(fake.Sent("tools/call")); got != 1 || methods(spent) != tt.legs {
+				t.Errorf("the tool was called %d times, legs %s, want %s", got, methods(spent), tt.legs)
+			}
+		})
 	}
 }
 

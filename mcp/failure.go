@@ -93,6 +93,13 @@ func Interrupted(server, worker string) *Failure {
 			"whether the server acted; look there before it is enqueued again.", quote(worker), named(server))}
 }
 
+// Crashed is the failure of an operation in which legwork itself failed: what is the panic in words.
+func Crashed(server, what string) *Failure {
+	return &Failure{Kind: KindInterrupted, Asked: AskedUnknown, Server: server, Message: fmt.Sprintf(
+		"Interrupted: legwork itself failed while it was asking %s (%s). Nothing was repeated, because nobody knows "+
+			"whether the server acted; look there before it is enqueued again. The worker's log has where it failed.", named(server), quote(what))}
+}
+
 // Cancelled is the failure of a step whose run was cancelled before the step began.
 func Cancelled(server, by string) *Failure {
 	return &Failure{Kind: KindCancelled, Asked: AskedNo, Server: server, Message: fmt.Sprintf(
@@ -161,13 +168,13 @@ func (e exchange) connectionLost(cause error, after time.Duration, why, arrived 
 }
 
 func (e exchange) malformed(format string, args ...any) *Failure {
-	return e.failure(KindMalformedResponse, AskedYes, nil, "Malformed answer: %s answered %s, but %s.",
-		e.far(), e.method, fmt.Sprintf(format, args...))
+	return e.failure(KindMalformedResponse, AskedYes, nil, "Malformed answer: %s answered %s, but %s.%s",
+		e.far(), e.method, fmt.Sprintf(format, args...), e.mayHaveActed())
 }
 
 // mayHaveActed warns where the request that was not answered is one that acts.
 func (e exchange) mayHaveActed() string {
-	if e.method == methodCallTool {
+	if e.method == methodCallTool || e.method == methodCallTool+resumed {
 		return " Nobody knows whether it acted."
 	}
 	return ""

@@ -272,72 +272,72 @@ func failureRows() []failureRow {
 		{
 			story: "words in place of JSON", server: call(mcptest.Body(json, "hello")),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not JSON; it begins with "hello".`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not JSON; it begins with "hello". Nobody knows whether it acted.`,
 		},
 		{
 			story: "an empty answer", server: call(mcptest.Body(json, " \n")),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is empty.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is empty. Nobody knows whether it acted.`,
 		},
 		{
 			story: "a batch of nothing", server: call(mcptest.Body(json, `[]`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not a JSON-RPC message; it begins with "[]".`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not a JSON-RPC message; it begins with "[]". Nobody knows whether it acted.`,
 		},
 		{
 			story: "the answer to another request", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","id":99,"result":{}}`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is for request "99", not for 2.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is for request "99", not for 2. Nobody knows whether it acted.`,
 		},
 		{
 			story: "the error of another request", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is an error for request "'x'", not for 2.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is an error for request "'x'", not for 2. Nobody knows whether it acted.`,
 		},
 		{
 			story: "a result that answers nothing", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","result":{}}`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer has no id, so it cannot be told what it answers.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer has no id, so it cannot be told what it answers. Nobody knows whether it acted.`,
 		},
 		{
 			story: "neither a result nor an error", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","id":$ID,"result":null,"error":null}`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the answer has neither a result nor an error.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer has neither a result nor an error. Nobody knows whether it acted.`,
 		},
 		{
 			story: "a request of its own in place of an answer", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","id":$ID,"method":"roots/list"}`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but what came is a message of its own, not an answer; it begins with "{'jsonrpc':'2.0','id':2,'method':'roots/list'}".`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but what came is a message of its own, not an answer; it begins with "{'jsonrpc':'2.0','id':2,'method':'roots/list'}". Nobody knows whether it acted.`,
 		},
 		{
 			story: "a stream that ends without an answer", server: call(mcptest.Body(stream, ": hello\n\nevent: ping\ndata: 1\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n")),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but its event stream ended without an answer.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but its event stream ended without an answer. Nobody knows whether it acted.`,
 		},
 		{
 			story: "accepts a request as if it were a notification", server: call(mcptest.Status(202, nil, "")),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 202),
-			sentence: `Malformed answer: server "docs" answered tools/call, but with HTTP 202, which gives no answer to a request.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but with HTTP 202, which gives no answer to a request. Nobody knows whether it acted.`,
 		},
 		{
 			story: "an encoding that nobody asked for", server: call(mcptest.Status(200, http.Header{"Content-Type": {json}, "Content-Encoding": {"br"}}, "{}")),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the body is encoded as "br", which was not asked for.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the body is encoded as "br", which was not asked for. Nobody knows whether it acted.`,
 		},
 		{
 			story: "a compressed body that is none", server: call(mcptest.Status(200, http.Header{"Content-Type": {json}, "Content-Encoding": {"gzip"}}, strings.Repeat("{}", 20))),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the compressed body is corrupt.`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the compressed body is corrupt. Nobody knows whether it acted.`,
 		},
 		{
 			story: "something else than HTTP", server: call(mcptest.Raw("220 mail.example.com ESMTP\r\n")),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 0),
-			sentence: `Malformed answer: server "docs" answered tools/call, but what came is not HTTP as it should be ("<…>").`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but what came is not HTTP as it should be ("<…>"). Nobody knows whether it acted.`,
 		},
 		{
 			story: "a header without end", server: call(mcptest.EndlessHeader),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 0),
-			sentence: `Malformed answer: server "docs" answered tools/call, but what came is not HTTP as it should be ("<…>").`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but what came is not HTTP as it should be ("<…>"). Nobody knows whether it acted.`,
 		},
 		{
 			story:  "a session id that cannot be sent back",
@@ -358,7 +358,7 @@ func failureRows() []failureRow {
 		{
 			story: "a tool result that is a list", server: call(mcptest.Result(`[1]`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
-			sentence: `Malformed answer: server "docs" answered tools/call, but the result is not a tool's result; it begins with "[1]".`,
+			sentence: `Malformed answer: server "docs" answered tools/call, but the result is not a tool's result; it begins with "[1]". Nobody knows whether it acted.`,
 		},
 		{
 			story: "a catalogue that is none", server: mcptest.Options{On: on{"tools/list": mcptest.Result(`{}`)}}, do: listTools,

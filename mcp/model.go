@@ -93,9 +93,11 @@ func sameProperties(a, b *node) bool {
 	return a.sets() == b.sets() && (!a.sets() || bytes.Equal(a.raw, b.raw))
 }
 
+var errTooMuchWork = errors.New("its references lead through too many schemas")
+
 func (m *modelSchema) merge(into *mergedSchema, schema *node, at string) error {
 	if m.work += 1 + len(schema.members); m.work > maxModelWork {
-		return errors.New("its references lead through too many schemas")
+		return errTooMuchWork
 	}
 	switch {
 	case schema.is("true"):
@@ -161,6 +163,9 @@ func (s *mergedSchema) add(name string, value *node, at string) error {
 func (m *modelSchema) follow(reference *node, at string) (*node, error) {
 	if !reference.begins(`"`) {
 		return nil, fmt.Errorf(`its keyword "$ref" %s is not a string`, where(at))
+	}
+	if m.work += len(reference.raw) / 64; m.work > maxModelWork { // a long one takes long to follow
+		return nil, errTooMuchWork
 	}
 	address := text(reference.raw)
 	says := "its reference " + quote(address) + " " + where(at)

@@ -253,6 +253,8 @@ func TestModelSchemasHaveBounds(t *testing.T) {
 			"its references lead through too many schemas"},
 		{"many references to much that is left out", `{"properties":{"a":{"anyOf":[` + references(5000, "#/$defs/A") + `]}},"$defs":{"A":{` + strings.Join(silent, ",") + `}}}`,
 			"its references lead through too many schemas"},
+		{"references that lead far through a long one", `{"properties":{"a":{"anyOf":[` + references(200, "#/$defs/A") +
+			`]}},"$defs":{"A":{"$ref":"#/$defs/` + strings.Repeat("x", 75_000) + `"},"` + strings.Repeat("x", 75_000) + `":{}}}`, "its references lead through too many schemas"},
 		{"many references to many false ones", `{"properties":{"a":{"anyOf":[` + references(1000, "#/$defs/A") + `]}},"$defs":{"A":{"properties":{` + strings.Join(never, ",") + `}}}}`,
 			"its references lead through too many schemas"},
 	} {

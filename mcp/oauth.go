@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +63,9 @@ func (o *operation) authorize() *Failure {
 		if failure != nil {
 			return failure
 		}
-		o.secrets = o.secrets.hiding(secret) // in what the authorization server says
+		// In what the authorization server says: the secret, and the header that it stands in.
+		pair := url.QueryEscape(o.server.Credential.OAuth.ClientID) + ":" + url.QueryEscape(secret)
+		o.secrets = o.secrets.hiding(secret).hiding(base64.StdEncoding.EncodeToString([]byte(pair)))
 		token, leg, failure := o.client.transport.token(o.ctx, o.deadline, outgoing{
 			server: o.server, secrets: o.secrets, identity: o.identity, message: message{Method: methodToken}, spent: o.legs,
 		}, secret)
@@ -132,16 +135,31 @@ func (o outgoing) refusedToken(status int, err error) *Failure {
 	if !errors.As(err, &retrieve) {
 		return ex.malformed("with HTTP %d and no access token", status).because(err)
 	}
+	hidden := func(text string) string { return string(o.secrets.hide([]byte(text))) } // under any status it may repeat what it was sent
+	code, description := hidden(retrieve.ErrorCode), hidden(retrieve.ErrorDescription)
 	said := "and did not say why"
 	switch {
-	case retrieve.ErrorCode != "" && retrieve.ErrorDescription != "":
-		said = fmt.Sprintf("as %s: %s", quote(retrieve.ErrorCode), quote(retrieve.ErrorDescription))
-	case retrieve.ErrorCode != "":
-		said = "as " + quote(retrieve.ErrorCode)
-	case status >= 300 && status < 400:
-		said = "and points elsewhere, where legwork does not follow"
+	case code != "" && description != "":
+		said = fmt.Sprintf("as %s: %s", quote(code), quote(description))
+	case code != "":
+		said = "as " + quote(code)
 	case len(bytes.TrimSpace(retrieve.Body)) > 0:
-		said = "and said " + excerpt(retrieve.Body)
+		said = "and said " + excerpt(o.secrets.hide(retrieve.Body))
+	}
+	header := retrieve.Response.Header
+	switch {
+	case status >= 300 && status < 400: // and these say nothing about the credential
+		to := "elsewhere"
+		if location := header.Get("Location"); location != "" {
+			to = "to " + quote(withoutQuery(hidden(location)))
+		}
+		return ex.failure(KindHTTPStatus, AskedNo, nil, "HTTP %d: %s redirects %s, and redirects are never followed: if that is its address now, correct the token URL.",
+			status, ex.far(), to)
+	case status == http.StatusTooManyRequests, status >= 500:
+		if after := header.Get("Retry-After"); after != "" {
+			said += "; it asks not to be called again before Retry-After " + quote(after)
+		}
+		return ex.failure(KindHTTPStatus, AskedNo, nil, "HTTP %d: %s gave no access token, %s.", status, ex.far(), said)
 	}
 	return ex.failure(KindMissingCredential, AskedNo, nil,
 		"Missing credential: %s refused an access token for client %s with HTTP %d, %s.", ex.far(), quote(o.server.Credential.OAuth.ClientID), status, said)

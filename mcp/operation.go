@@ -109,16 +109,14 @@ func (o *operation) discover() *Failure {
 	var result struct {
 		Capabilities json.RawMessage `json:"capabilities"`
 		Meta         struct {
-			ServerInfo struct {
-				Name    string `json:"name"`
-				Version string `json:"version"`
-			} `json:"io.modelcontextprotocol/serverInfo"`
+			ServerInfo json.RawMessage `json:"io.modelcontextprotocol/serverInfo"`
 		} `json:"_meta"`
 	}
 	if json.Unmarshal(reply.result, &result) != nil {
 		return o.reread(methodDiscover, "the result is not what the protocol prescribes; it begins with %s", excerpt(reply.result))
 	}
-	o.info.Name, o.info.Version, o.info.Capabilities = result.Meta.ServerInfo.Name, result.Meta.ServerInfo.Version, result.Capabilities
+	o.info.Name, o.info.Version = nameAndVersion(result.Meta.ServerInfo)
+	o.info.Capabilities = result.Capabilities
 	return nil
 }
 
@@ -153,10 +151,7 @@ func (o *operation) handshake() (incomingReply, *Failure) {
 	var result struct {
 		ProtocolVersion string          `json:"protocolVersion"`
 		Capabilities    json.RawMessage `json:"capabilities"`
-		ServerInfo      struct {
-			Name    string `json:"name"`
-			Version string `json:"version"`
-		} `json:"serverInfo"`
+		ServerInfo      json.RawMessage `json:"serverInfo"`
 	}
 	if json.Unmarshal(reply.result, &result) != nil {
 		return reply, o.reread(methodInitialize, "the result is not what the protocol prescribes; it begins with %s", excerpt(reply.result))
@@ -164,12 +159,27 @@ func (o *operation) handshake() (incomingReply, *Failure) {
 	if !slices.Contains(handshakeRevisions, result.ProtocolVersion) {
 		return reply, o.reread(methodInitialize, "it speaks protocol revision %s, which legwork does not", quote(result.ProtocolVersion))
 	}
-	o.info = ServerInfo{
-		Name: result.ServerInfo.Name, Version: result.ServerInfo.Version,
-		Revision: result.ProtocolVersion, Capabilities: result.Capabilities,
-	}
+	o.info = ServerInfo{Revision: result.ProtocolVersion, Capabilities: result.Capabilities}
+	o.info.Name, o.info.Version = nameAndVersion(result.ServerInfo)
 	_, failure = o.leg(message{Method: methodInitialized}, nil)
 	return reply, failure
+}
+
+// nameAndVersion reads what a server calls itself. It is for display: what is not as it should be is shown as it is.
+func nameAndVersion(info json.RawMessage) (name, version string) {
+	var in struct {
+		Name    json.RawMessage `json:"name"`
+		Version json.RawMessage `json:"version"`
+	}
+	_ = json.Unmarshal(info, &in)
+	return shown(in.Name), shown(in.Version)
+}
+
+func shown(raw json.RawMessage) string {
+	if !present(raw) {
+		return ""
+	}
+	return strings.Trim(quote(plain(raw)), `"`)
 }
 
 func (o *operation) initialize(revision string) (incomingReply, *Failure) {
@@ -248,7 +258,10 @@ func (o *operation) stateless(method string, params map[string]any, extra http.H
 func (o *operation) inSession(method string, params any) (json.RawMessage, *Failure) {
 	o.lastID++
 	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: params}, nil)
-	lost := failure != nil && reply.status == http.StatusNotFound && o.session != "" && (reply.err == nil || reply.err.number != codeMethodNotFound)
+	// An error for this very request is the answer of somebody who has read it, and perhaps acted on it, unless it says so itself.
+	read := reply.err != nil && (reply.err.number == codeMethodNotFound ||
+		method == methodCallTool && reply.err.forUs && !strings.Contains(strings.ToLower(reply.err.message), "session"))
+	lost := failure != nil && reply.status == http.StatusNotFound && o.session != "" && !read
 	if lost && !o.renewed {
 		o.renewed = true
 		if _, failure := o.handshake(); failure != nil {
@@ -267,11 +280,13 @@ func (o *operation) inSession(method string, params any) (json.RawMessage, *Fail
 // resume takes an event stream up again that ended before the answer, as servers of the handshake's era may end it: after
 // the time that the server asked for, as long as it makes headway, and within the budget. The request is not sent again.
 func (o *operation) resume(method string, reply incomingReply, failure *Failure) (incomingReply, *Failure) {
-	for {
+	for times := 0; ; times++ {
 		pause := reply.place.retry
 		if pause == 0 {
 			pause = time.Second
 		}
+		// A server that ends its streams at once and wants no pause would be asked thousands of times in a budget.
+		pause = max(pause, min(time.Duration(times)*50*time.Millisecond, time.Second))
 		if left := o.deadline.Remaining(); pause >= left {
 			return reply, exchange{server: o.server.Identifier, method: method}.putOff(pause, left, o.deadline.budget)
 		}
@@ -280,6 +295,8 @@ func (o *operation) resume(method string, reply incomingReply, failure *Failure)
 		switch {
 		case cut == nil:
 			return again, nil
+		case cut.Kind == KindBudgetSpent: // the pause took longer than it should have
+			return reply, exchange{server: o.server.Identifier, method: method}.putOff(pause, 0, o.deadline.budget)
 		case again.place.final, again.err != nil && again.status == http.StatusOK, cut.Kind == KindNoAnswer:
 			return again, cut // an answer, or none in time
 		case again.place.id == "" || again.place.id == reply.place.id:
@@ -344,6 +361,12 @@ func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
 		reply, failure := o.callStateless(call, params)
 		if o.proven || !leavesStateless(reply, failure) {
 			return reply.result, failure
+		}
+		// A tool may refuse in the same words after it has acted. Only what cannot act tells whether the server has changed.
+		if reply.err == nil || reply.err.number != codeVersion {
+			if o.discover(); o.era != handshake {
+				return nil, failure
+			}
 		}
 		if failure := o.turn(failure); failure != nil {
 			return nil, failure

@@ -79,17 +79,20 @@ func (e *eventReader) next() (event, error) {
 			e.place.id, named = id, false
 		}
 		switch {
-		case ended && len(e.data) == 0:
+		case ended && blank(e.data):
 			return event{}, io.EOF
 		case ended:
 			return event{kind: kind, data: e.data, cut: true}, nil
-		case len(line) == 0 && len(e.data) > 0:
+		case len(line) == 0 && !blank(e.data):
 			return event{kind: kind, data: e.data}, nil
 		case len(line) == 0: // a keep-alive, or an event that only primes
-			kind, some = "", false
+			kind, some, e.data = "", false, e.data[:0]
 		}
 	}
 }
+
+// blank tells that data holds no message.
+func blank(data []byte) bool { return len(bytes.TrimSpace(data)) == 0 }
 
 func (p *place) setRetry(digits []byte) {
 	for _, c := range digits {

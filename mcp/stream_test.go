@@ -77,6 +77,26 @@ func TestResumingEndsWhereThereIsNoHeadway(t *testing.T) {
 	}
 }
 
+// A server that ends each stream at once, with a new event and no pause, is not asked as fast as it can answer.
+func TestAServerThatMakesHeadwayWithoutEnd(t *testing.T) {
+	t.Parallel()
+	server := mcptest.New(t, mcptest.Options{})
+	event := 0
+	next := func(x *mcptest.Exchange) {
+		event++
+		mcptest.Body("text/event-stream", fmt.Sprintf("id: %d\nretry: 1\ndata:\n\n", event))(x)
+	}
+	server.On("tools/call", next)
+	server.On("GET", next)
+	_, spent, err := newClient(t, parts{}).CallTool(context.Background(), known(server), mcp.ToolCall{Name: "echo", Arguments: json.RawMessage(`{}`)}, installation(3*time.Second))
+	if ended := failure(t, err); ended.Kind != mcp.KindNoAnswer || ended.Asked != mcp.AskedUnknown {
+		t.Errorf("%s: %s", ended.Kind, ended.Message)
+	}
+	if got := len(server.Sent("GET")); got < 2 || got > 20 || len(spent.Legs) != 3+got {
+		t.Errorf("taken up again %d times in %d legs", got, len(spent.Legs))
+	}
+}
+
 func TestAServerThatWantsToBeLeftAloneTooLong(t *testing.T) {
 	t.Parallel()
 	server := mcptest.New(t, mcptest.Options{})

@@ -156,7 +156,7 @@ type gatherer struct {
 func (g *gatherer) page(raw json.RawMessage) (next *string, err error) {
 	var in struct {
 		Tools      json.RawMessage `json:"tools"`
-		NextCursor *string         `json:"nextCursor"`
+		NextCursor json.RawMessage `json:"nextCursor"`
 	}
 	if g.bytes += len(raw); g.bytes > MaxCatalogue {
 		return nil, malformedf("the catalogue has more than %d MiB; it was refused rather than cut", MaxCatalogue>>20)
@@ -172,7 +172,14 @@ func (g *gatherer) page(raw json.RawMessage) (next *string, err error) {
 	for _, entry := range tools {
 		g.take(entry)
 	}
-	return in.NextCursor, nil
+	if !present(in.NextCursor) {
+		return nil, nil
+	}
+	if in.NextCursor[0] != '"' {
+		return nil, malformedf("its nextCursor %s is not a string", excerpt(in.NextCursor))
+	}
+	cursor := text(in.NextCursor)
+	return &cursor, nil
 }
 
 // take takes one entry, or notes why it cannot be. One bad tool costs that tool alone.

@@ -48,10 +48,13 @@ type outgoing struct {
 	serve    func(theirs)
 }
 
+// resumed marks the legs that take a stream up again.
+const resumed = " (resumed)"
+
 func (o outgoing) exchange() exchange {
 	method := o.message.Method
 	if o.resume != "" {
-		method += " (resumed)"
+		method += resumed
 	}
 	return exchange{server: o.server.Identifier, method: method}
 }
@@ -299,7 +302,7 @@ func refusal(resp *http.Response, body io.Reader, out outgoing) (*Failure, *rpcE
 	default:
 		data, _ := io.ReadAll(io.LimitReader(body, maxErrorBody))
 		data = out.secrets.hide(data)
-		if rpc := errorObject(data); rpc != nil {
+		if rpc := errorObject(data, out.message.ID); rpc != nil {
 			return rpcRefusal(ex, status, rpc), rpc
 		}
 		say = "the status says that it did not do what was asked"
@@ -328,16 +331,23 @@ func (o outgoing) notLetIn(header http.Header) string {
 
 // errorObject finds a JSON-RPC error in a body, whatever its id: servers answer what they could not read with ids of
 // their own. It is nil where there is none.
-func errorObject(data []byte) *rpcError {
+func errorObject(data []byte, id int64) *rpcError {
 	var in incoming
 	data = bytes.TrimPrefix(bytes.TrimSpace(data), byteOrderMark)
+	if !bytes.HasPrefix(data, []byte("{")) { // some send an event stream under any status
+		if event, err := newEventReader(bytes.NewReader(data), new(place)).next(); err == nil {
+			data = event.data
+		}
+	}
 	var object struct {
 		Code json.RawMessage `json:"code"`
 	}
 	if json.Unmarshal(data, &in) != nil || !present(in.Error) || json.Unmarshal(in.Error, &object) != nil || object.Code == nil {
 		return nil
 	}
-	return parseError(in.Error)
+	rpc := parseError(in.Error)
+	rpc.forUs = sameID(in.ID, id)
+	return rpc
 }
 
 func rpcRefusal(ex exchange, status int, rpc *rpcError) *Failure {
@@ -345,8 +355,24 @@ func rpcRefusal(ex exchange, status int, rpc *rpcError) *Failure {
 	if status != http.StatusOK {
 		with = fmt.Sprintf(" and HTTP %d", status)
 	}
-	return ex.failure(KindRPCError, AskedYes, nil, "JSON-RPC error: %s refused %s with code %s%s; it said %s.",
-		named(ex.server), ex.method, strings.Trim(quote(rpc.code), `"`), with, quote(rpc.message))
+	return ex.failure(KindRPCError, AskedYes, nil, "JSON-RPC error: %s refused %s with code %s%s; it said %s%s.",
+		named(ex.server), ex.method, strings.Trim(quote(rpc.code), `"`), with, quote(rpc.message), rpc.wants())
+}
+
+// wants says what a server would have liked better, where the code is one that says so in its data.
+func (e *rpcError) wants() string {
+	var data struct {
+		Supported json.RawMessage `json:"supported"`
+		Required  json.RawMessage `json:"requiredCapabilities"`
+	}
+	_ = json.Unmarshal(e.data, &data)
+	switch {
+	case e.number == codeVersion && present(data.Supported):
+		return ", and speaks " + excerpt(data.Supported)
+	case e.number == codeCapabilityRequired && present(data.Required):
+		return ", and wants a client that is capable of " + excerpt(data.Required)
+	}
+	return ""
 }
 
 // withoutQuery drops what may be secret from an address that a server pointed to.
@@ -372,6 +398,8 @@ func (t *Transport) broken(ctx context.Context, ex exchange, err error, p *progr
 		return ex.unreachable(err, "connecting took "+whole(grant, deadline.budget))
 	case phase < connected:
 		return ex.unreachable(err, whyUnreachable(err))
+	case phase < written && strings.Contains(err.Error(), "client conn could not be established"):
+		return ex.unreachable(err, "the connection was closed before HTTP/2 was agreed on") // net/http keeps the type to itself
 	case phase < firstByte && refusesCertificate(err):
 		// With TLS 1.3 the server says so when the request is under way already, but it has not opened it.
 		return ex.unreachable(err, whyUnreachable(err))

@@ -233,8 +233,20 @@ func TestTokenRequestsThatFail(t *testing.T) {
 			`with HTTP 403, and said "<html>go away</html>". Server "docs" itself was not asked.`},
 		{"redirected", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-		}, "", mcp.KindMissingCredential, leg{"token request", "missing_credential", 307},
-			`with HTTP 307, and points elsewhere, where legwork does not follow.`},
+		}, "", mcp.KindHTTPStatus, leg{"token request", "http_status", 307},
+			`HTTP 307: the authorization server of server "docs" redirects to "/elsewhere", and redirects are never followed: if that is its address now, correct the token URL. Server "docs" itself was not asked.`},
+		{"overloaded", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "120")
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+		}, "", mcp.KindHTTPStatus, leg{"token request", "http_status", 503},
+			`HTTP 503: the authorization server of server "docs" gave no access token, and said "busy"; it asks not to be called again before Retry-After "120". Server "docs" itself was not asked.`},
+		{"refused under a good status", answer(200, "application/json", `{"error":"bad_verification_code","error_description":"secret `+token+` is wrong"}`), "", mcp.KindMissingCredential,
+			leg{"token request", "missing_credential", 200}, `with HTTP 200, as "bad_verification_code": "secret [redacted] is wrong".`},
+		{"the header repeated", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintf(w, `{"error":"invalid_client","error_description":"header %s is wrong"}`, r.Header.Get("Authorization"))
+		}, "", mcp.KindMissingCredential, leg{"token request", "missing_credential", 401}, `"header Basic [redacted] is wrong"`},
 		{"no token", answer(200, "application/json", `{"token_type":"bearer"}`), "", mcp.KindMalformedResponse, leg{"token request", "malformed_response", 200},
 			`Malformed answer: the authorization server of server "docs" answered token request, but with HTTP 200 and no access token. Server "docs" itself was not asked.`},
 		{"not JSON", answer(200, "application/json", `hello`), "", mcp.KindMalformedResponse, leg{"token request", "malformed_response", 200}, `Server "docs" itself was not asked.`},

@@ -76,6 +76,7 @@ type rpcError struct {
 	code    string // as it was written
 	message string
 	data    json.RawMessage
+	forUs   bool // it names the id of our request
 }
 
 // answer is what a server said to a request: a result or an error.
