@@ -24,6 +24,8 @@ type Config struct {
 	AllowedHosts         []string         // MCP servers that may be asked wherever they are
 	Proxy                httpproxy.Config // on the way to MCP servers
 	ShutdownTimeout      time.Duration    // what asynq gives running jobs before it puts their tasks back into the queue
+	HTTPAddress          string           // where a worker answers probes and scrapes, as host:port; empty: nowhere
+	RetentionDays        int              // after how many days ended steps, runs and import errors are removed; 0: never
 
 	// Warnings are settings that were bad and could be replaced, one sentence each. Whoever uses the configuration shows them.
 	Warnings []string

@@ -34,7 +34,7 @@ func TestDefaults(t *testing.T) {
 		DatabaseURL:      "postgres://legwork:pw@db/legwork",
 		Redis:            asynq.RedisClientOpt{Addr: "127.0.0.1:6379"},
 		OperationTimeout: 20 * time.Second,
-		Concurrency:      16,
+		Concurrency:      40,
 		LogLevel:         logrus.InfoLevel,
 		LogFormat:        FormatText,
 		ShutdownTimeout:  35 * time.Second,
@@ -56,6 +56,8 @@ func TestEverythingSet(t *testing.T) {
 		allowPrivateNetworks: "True",
 		allowedHosts:         "docs.internal, *.corp.example,10.1.0.0/16,,::1",
 		shutdownTimeout:      "1m",
+		retentionDays:        "30",
+		httpAddr:             "127.0.0.1:9090",
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +72,8 @@ func TestEverythingSet(t *testing.T) {
 		AllowPrivateNetworks: true,
 		AllowedHosts:         []string{"docs.internal", "*.corp.example", "10.1.0.0/16", "::1"},
 		ShutdownTimeout:      time.Minute,
+		RetentionDays:        30,
+		HTTPAddress:          "127.0.0.1:9090",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -182,6 +186,8 @@ func TestAllBadSettingsInOneAnswer(t *testing.T) {
 		allowPrivateNetworks: "perhaps",
 		allowedHosts:         "ok.example,https://docs.example/mcp,a b",
 		shutdownTimeout:      "later",
+		retentionDays:        "a month",
+		httpAddr:             "http://localhost:9090",
 	}))
 	var bad *Error
 	if !errors.As(err, &bad) {
@@ -196,6 +202,8 @@ func TestAllBadSettingsInOneAnswer(t *testing.T) {
 		{allowPrivateNetworks, `"perhaps"`, "true or false"},
 		{allowedHosts, `"https://docs.example/mcp", "a b"`, "*.suffix"},
 		{shutdownTimeout, `"later"`, "1m30s"},
+		{retentionDays, `"a month"`, "1 to 36500", "0 to keep everything"},
+		{httpAddr, `"http://localhost:9090"`, "127.0.0.1:9090", ":9090 for every address"},
 	}
 	if len(bad.Warnings) != 1 || !strings.Contains(bad.Warnings[0], `"soon"`) {
 		t.Errorf("warned %q, want it to name the budget too", bad.Warnings)
@@ -237,6 +245,9 @@ func TestRanges(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, value string }{
 		{concurrency, "0"}, {concurrency, "-1"}, {concurrency, "10001"}, {concurrency, "1.5"}, {concurrency, "99999999999999999999"},
+		{retentionDays, "-1"}, {retentionDays, "1.5"}, {retentionDays, "30d"}, {retentionDays, "36501"}, {retentionDays, "99999999999999999999"},
+		{httpAddr, "9090"}, {httpAddr, "localhost"}, {httpAddr, ":http"}, {httpAddr, ":65536"}, {httpAddr, ":0"}, {httpAddr, "a b:9090"},
+		{httpAddr, "::1:9090"}, {httpAddr, "localhost:9090/metrics"}, {httpAddr, "me@localhost:9090"},
 		{logLevel, "panic"}, {logLevel, "fatal"},
 		{allowedHosts, "*"}, {allowedHosts, "*.*"}, {allowedHosts, "docs.example:443"}, {allowedHosts, "10.1.0.0/99"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -27,6 +28,9 @@ const (
 	shutdownSlack = 15 * time.Second
 
 	maxConcurrency = 10000
+
+	// MaxRetentionDays is the most that [Config.RetentionDays] may be: a century.
+	MaxRetentionDays = 36500
 )
 
 // Setting is one environment variable.
@@ -56,6 +60,8 @@ const (
 	allowPrivateNetworks = "LEGWORK_ALLOW_PRIVATE_NETWORKS"
 	allowedHosts         = "LEGWORK_ALLOWED_HOSTS"
 	shutdownTimeout      = "LEGWORK_SHUTDOWN_TIMEOUT"
+	retentionDays        = "LEGWORK_RETENTION_DAYS"
+	httpAddr             = "LEGWORK_HTTP_ADDR"
 	httpsProxy           = "HTTPS_PROXY"
 	httpProxy            = "HTTP_PROXY"
 	noProxy              = "NO_PROXY"
@@ -86,7 +92,7 @@ var settings = []Setting{
 	},
 	{
 		Name:    concurrency,
-		Default: "16",
+		Default: "40",
 		Meaning: "How many jobs a worker runs at once, from 1 to 10000.",
 		read: func(c *Config, value string) error {
 			n, err := strconv.Atoi(value)
@@ -145,6 +151,26 @@ var settings = []Setting{
 			"the queue; in seconds or as 1m30s. The worker itself ends when its last operation has, so allow for the longest " +
 			"budget of any server. At least this installation's budget and 10 seconds; unless it is set, that budget and 15 seconds.",
 		read: readShutdownTimeout,
+	},
+	{
+		Name:    retentionDays,
+		Default: "0",
+		Meaning: "After how many whole days a worker removes steps, runs and import errors that have ended; 0 keeps them for good. " +
+			"\"legwork prune\" removes them at once.",
+		read: func(c *Config, value string) error {
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 0 || n > MaxRetentionDays {
+				return fmt.Errorf("is %q: it must be a whole number of days from 1 to %d, or 0 to keep everything", value, MaxRetentionDays)
+			}
+			c.RetentionDays = n
+			return nil
+		},
+	},
+	{
+		Name: httpAddr,
+		Meaning: "Where a worker answers /healthz, /readyz and /metrics, without a login: 127.0.0.1:9090, or :9090 for every " +
+			"address of the machine. Nowhere unless it is set.",
+		read: readHTTPAddr,
 	},
 	{
 		Name: httpsProxy, also: "https_proxy",
@@ -301,6 +327,25 @@ func readProxy(into *string, value string) error {
 		return errors.New("is not the address of a proxy: write http://HOST:PORT, where https, socks5 and socks5h may stand for http")
 	}
 	*into = address
+	return nil
+}
+
+// readHTTPAddr takes an address to listen at. Whether it is this machine's, and free, shows when it is used.
+func readHTTPAddr(c *Config, value string) error {
+	if value == "" {
+		return nil
+	}
+	const form = "write HOST:PORT such as 127.0.0.1:9090, or :9090 for every address of this machine"
+	host, port, err := net.SplitHostPort(value)
+	if err != nil || strings.ContainsAny(host, "/@ ") {
+		return fmt.Errorf("is %q: %s", value, form)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("is %q, whose port is not a number up to 65535: %s", value, form)
+	} else if n == 0 {
+		return fmt.Errorf("is %q, whose port nobody would know: %s", value, form)
+	}
+	c.HTTPAddress = value
 	return nil
 }
 

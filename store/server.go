@@ -26,6 +26,7 @@ type Server struct {
 	RequiresApproval        bool   `json:"requires_approval"`
 	Enabled                 bool   `json:"enabled"`
 	OperationTimeoutSeconds int    `json:"operation_timeout_seconds,omitempty"` // 0 is none: the installation's holds
+	MaxInFlight             int    `json:"max_in_flight,omitempty"`             // operations of one worker at once; 0 is none: a share of its concurrency
 
 	Headers           map[string]string `json:"headers,omitempty"`         // further headers; a value may be a reference
 	OAuthTokenURL     string            `json:"oauth_token_url,omitempty"` // empty: the credential is sent as it is
@@ -70,7 +71,7 @@ type ServerOverview struct {
 
 // serverColumns are read into [Server.columns]. They may come from the empty side of a left join.
 const serverColumns = `v.identifier, v.name, v.url, v.credential, v.auth_placement, v.auth_header_name, v.data_class,
-	coalesce(v.requires_approval, false), coalesce(v.enabled, false), coalesce(v.operation_timeout_seconds, 0),
+	coalesce(v.requires_approval, false), coalesce(v.enabled, false), coalesce(v.operation_timeout_seconds, 0), coalesce(v.max_in_flight, 0),
 	v.headers, v.oauth_token_url, v.oauth_client_id, v.oauth_scope, v.oauth_parameters, coalesce(v.oauth_secret_in_body, false),
 	v.tls_ca, v.tls_certificate, v.tls_key,
 	v.protocol_version, v.protocol_version_at, v.import_status, v.last_imported_at, coalesce(v.tool_count, 0), v.last_contact_at,
@@ -80,7 +81,7 @@ func (s *Server) columns() []any {
 	return []any{
 		(*zeronull.Text)(&s.Identifier), (*zeronull.Text)(&s.Name), (*zeronull.Text)(&s.URL),
 		(*zeronull.Text)(&s.Credential), (*zeronull.Text)(&s.AuthPlacement), (*zeronull.Text)(&s.AuthHeaderName),
-		(*zeronull.Text)(&s.DataClass), &s.RequiresApproval, &s.Enabled, &s.OperationTimeoutSeconds,
+		(*zeronull.Text)(&s.DataClass), &s.RequiresApproval, &s.Enabled, &s.OperationTimeoutSeconds, &s.MaxInFlight,
 		(*texts)(&s.Headers), (*zeronull.Text)(&s.OAuthTokenURL), (*zeronull.Text)(&s.OAuthClientID),
 		(*zeronull.Text)(&s.OAuthScope), (*texts)(&s.OAuthParameters), &s.OAuthSecretInBody,
 		(*zeronull.Text)(&s.TLSCA), (*zeronull.Text)(&s.TLSCertificate), (*zeronull.Text)(&s.TLSKey),
@@ -155,9 +156,9 @@ func (t texts) column() json.RawMessage {
 func (s *Store) AddServer(ctx context.Context, server Server) error {
 	_, err := s.pool.Exec(ctx, `
 		insert into mcp_server (identifier, name, url, credential, auth_placement, auth_header_name, data_class,
-			requires_approval, enabled, operation_timeout_seconds, headers, oauth_token_url, oauth_client_id, oauth_scope,
+			requires_approval, enabled, operation_timeout_seconds, max_in_flight, headers, oauth_token_url, oauth_client_id, oauth_scope,
 			oauth_parameters, oauth_secret_in_body, tls_ca, tls_certificate, tls_key)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`,
 		append([]any{cleanText(server.Identifier)}, server.operatorValues()...)...)
 	if sqlState(err) == "23505" {
 		err = ErrExists
@@ -173,7 +174,7 @@ func (s Server) operatorValues() []any {
 	return []any{
 		cleanText(cmp.Or(s.Name, s.Identifier)), cleanText(s.URL), cleanText(s.Credential), cmp.Or(s.AuthPlacement, "none"),
 		zeronull.Text(cleanText(s.AuthHeaderName)), zeronull.Text(cleanText(s.DataClass)), s.RequiresApproval, s.Enabled,
-		zeronull.Int8(s.OperationTimeoutSeconds),
+		zeronull.Int8(s.OperationTimeoutSeconds), zeronull.Int8(s.MaxInFlight),
 		texts(s.Headers).column(), zeronull.Text(cleanText(s.OAuthTokenURL)), zeronull.Text(cleanText(s.OAuthClientID)),
 		zeronull.Text(cleanText(s.OAuthScope)), texts(s.OAuthParameters).column(), s.OAuthSecretInBody,
 		zeronull.Text(cleanText(s.TLSCA)), zeronull.Text(cleanText(s.TLSCertificate)), zeronull.Text(cleanText(s.TLSKey)),
@@ -195,6 +196,8 @@ func serverError(err error) error {
 		return errors.New("the credential's placement must be none, bearer or header")
 	case "mcp_server_operation_timeout":
 		return errors.New("the operation timeout must be at least 1 second")
+	case "mcp_server_max_in_flight":
+		return errors.New("the operations in flight must be at least 1")
 	case "mcp_server_credential":
 		return errors.New("placements bearer and header need a credential, and placement none takes none")
 	case "mcp_server_auth_header_name":
@@ -253,9 +256,9 @@ func writeServer(ctx context.Context, tx pgx.Tx, server Server) (Server, error) 
 	rows, err := tx.Query(ctx, `
 		update mcp_server v
 		set name = $2, url = $3, credential = $4, auth_placement = $5, auth_header_name = $6, data_class = $7,
-			requires_approval = $8, enabled = $9, operation_timeout_seconds = $10, headers = $11,
-			oauth_token_url = $12, oauth_client_id = $13, oauth_scope = $14, oauth_parameters = $15, oauth_secret_in_body = $16,
-			tls_ca = $17, tls_certificate = $18, tls_key = $19, updated_at = clock_timestamp(),
+			requires_approval = $8, enabled = $9, operation_timeout_seconds = $10, max_in_flight = $11, headers = $12,
+			oauth_token_url = $13, oauth_client_id = $14, oauth_scope = $15, oauth_parameters = $16, oauth_secret_in_body = $17,
+			tls_ca = $18, tls_certificate = $19, tls_key = $20, updated_at = clock_timestamp(),
 			-- At another address there may be another server, of which nothing is known.
 			protocol_version = case when url = $3 then protocol_version end,
 			protocol_version_at = case when url = $3 then protocol_version_at end

@@ -17,7 +17,7 @@ func TestServerComesBackAsItWasAdded(t *testing.T) {
 	want := store.Server{
 		Identifier: "docs", Name: "The docs", URL: "https://docs.example/mcp", Credential: "env:DOCS_TOKEN",
 		AuthPlacement: "header", AuthHeaderName: "X-Key", DataClass: "internal", RequiresApproval: true, Enabled: true,
-		OperationTimeoutSeconds: 30, ImportStatus: "never_imported",
+		OperationTimeoutSeconds: 30, MaxInFlight: 9, ImportStatus: "never_imported",
 		Headers:       map[string]string{"X-Tenant": `a "quoted" <b> & ü`, "CF-Access-Client-Secret": "env:CF_SECRET"},
 		OAuthTokenURL: "https://login.example/token", OAuthClientID: "legwork", OAuthScope: "read write",
 		OAuthParameters: map[string]string{"resource": "https://docs.example/mcp", "audience": "docs"}, OAuthSecretInBody: true,
@@ -85,7 +85,7 @@ func TestServerSettingsAreChangedAndRemoved(t *testing.T) {
 	full := update(func(s *store.Server) {
 		s.Name, s.URL, s.DataClass = "The docs", "https://other.example/mcp", "public"
 		s.Credential, s.AuthPlacement, s.AuthHeaderName = "env:SECRET", "header", "X-Key"
-		s.OperationTimeoutSeconds = 7
+		s.OperationTimeoutSeconds, s.MaxInFlight = 7, 3
 		s.Headers = map[string]string{"b": "2", "a": "1"}
 		s.OAuthTokenURL, s.OAuthClientID, s.OAuthScope = "https://login.example/token", "legwork", "read"
 		s.OAuthParameters, s.OAuthSecretInBody = map[string]string{"b": "2", "a": "1"}, true
@@ -155,6 +155,7 @@ func TestAddServerSaysWhatToChange(t *testing.T) {
 		"a name without a header": {func(s *store.Server) {
 			s.AuthPlacement, s.Credential, s.AuthHeaderName = "bearer", "env:A", "X"
 		}, "no other placement takes one"},
+		"a negative limit":   {func(s *store.Server) { s.MaxInFlight = -1 }, "in flight must be at least 1"},
 		"a negative timeout": {func(s *store.Server) { s.OperationTimeoutSeconds = -1 }, "at least 1 second"},
 		"a token URL without a client": {func(s *store.Server) {
 			s.AuthPlacement, s.Credential, s.OAuthTokenURL = "bearer", "env:A", "https://login.example"

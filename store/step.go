@@ -372,6 +372,28 @@ func (s *Store) settledBefore(ctx context.Context, id uuid.UUID, claim int64) (S
 	return step, nil
 }
 
+// AddStep inserts the row of a step that has to wait, and its run's, unless they are there: from now on it is looked after,
+// whatever becomes of its task.
+func (s *Store) AddStep(ctx context.Context, request StepRequest) error {
+	_, err := s.pool.Exec(ctx, `
+		with run as (
+			insert into agent_run (id)
+			select $2::uuid
+			where $2::uuid is not null and not exists (select from agent_step where id = $1)
+			on conflict (id) do nothing
+			returning id
+		)
+		insert into agent_step (id, run_id, kind, server, tool, arguments, status)
+		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'pending'
+		from (select count(*) from run) as created
+		on conflict (id) do nothing`,
+		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments))
+	if err != nil {
+		return fmt.Errorf("add step %s: %w", request.ID, err)
+	}
+	return nil
+}
+
 // RefuseStep settles a job that is unusable from the start, such as a payload that does not decode: it inserts a failed
 // row, or fails the one that waits. Server, tool and arguments may be empty; arguments that are no JSON are kept as a
 // string. A row that runs, has ended or awaits approval is left alone. The row as it then stands is returned, and whether

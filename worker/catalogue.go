@@ -25,6 +25,10 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 			"Invalid request: %s. No server was asked; enqueue it again with that corrected.", err)))
 	}
 
+	if err := w.enterLane(ctx, payload.Server, job); err != nil {
+		return err
+	}
+	defer w.leaveLane(payload.Server)
 	claim, err := w.claimImport(ctx, payload.Server, job)
 	if err != nil {
 		return err
@@ -37,9 +41,14 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 	}
 
 	server := w.tokens.lend(ServerOf(*claim.Server))
-	found, spent, err := w.client.ListTools(ctx, server, w.budgetFor(claim.Server, job))
+	budget := w.budgetFor(claim.Server, job)
+	w.metrics.begun(payload.Server)
+	found, spent, failure := contained(w, payload.Server, budget, func() (mcp.Catalogue, mcp.Spent, error) {
+		return w.client.ListTools(ctx, server, budget)
+	})
+	w.metrics.ended(payload.Server, "import", spent, failure)
 	w.tokens.keep(server, spent)
-	if failure := asFailure(err); failure != nil {
+	if failure != nil {
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, spent, failure)
 	}
 	w.contacts.note(payload.Server, spent)
@@ -52,8 +61,9 @@ func (w *Worker) claimImport(ctx context.Context, server string, job job) (store
 	claim, err := w.store.ClaimImport(ctx, store.ImportRequest{
 		Server: server, Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
 	})
+	w.claims.note(w.log, err)
 	if err != nil {
-		return store.ImportClaim{}, fmt.Errorf("the import of server %q could not be claimed, so it was not begun: %w", server, err)
+		return store.ImportClaim{}, unclaimedError{fmt.Errorf("the import of server %q could not be claimed, so it was not begun: %w", server, err)}
 	}
 	return claim, nil
 }

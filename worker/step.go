@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,26 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		return w.refuseStep(ctx, task, job, request, invalid)
 	}
 
+	lane := request.Server
+	if err := w.enterLane(ctx, lane, job); err != nil {
+		if parked(err) {
+			// So that it is there to be seen, and to be woken should its task be lost meanwhile.
+			err = cmp.Or(w.addStep(ctx, request), err)
+		}
+		return err
+	}
+	defer func() { w.leaveLane(lane) }()
 	claim, err := w.claimStep(ctx, request)
 	if err != nil {
 		return err
+	}
+	if claim.Server != nil {
+		w.lanes.learn(claim.Server.Identifier, claim.Server.MaxInFlight)
+		if claim.Server.Identifier != lane { // the row wins over the job
+			w.leaveLane(lane)
+			lane = claim.Server.Identifier
+			w.lanes.join(lane)
+		}
 	}
 	switch claim.Outcome {
 	case store.Busy:
@@ -43,16 +61,21 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	}
 
 	result, spent, failure := w.callTool(ctx, claim, job)
+	ended := time.Now()
 	outcome := outcomeOf(result, spent, failure)
 	settled, err := w.settleStep(ctx, claim.Step, outcome)
 	switch {
 	case err == nil:
+		w.metrics.settled(time.Since(ended))
 		w.logStep(job, claim.Step, spent, failure)
 		return w.tellStep(task, settled)
 	case errors.Is(err, store.ErrClaimLost), store.Refused(err):
 		w.logUnsettled(job.id, "step "+claim.Step.ID.String(), failure, err)
 	default:
-		w.settleLater(claim.Step, outcome, func() { w.logStep(job, claim.Step, spent, failure) }, func(err error) {
+		w.settleLater(claim.Step, outcome, func() {
+			w.metrics.settled(time.Since(ended))
+			w.logStep(job, claim.Step, spent, failure)
+		}, func(err error) {
 			w.logUnsettled(job.id, "step "+claim.Step.ID.String(), failure, err)
 		})
 	}
@@ -112,15 +135,27 @@ func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp
 	return request, nil
 }
 
+func (w *Worker) addStep(ctx context.Context, request store.StepRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
+	defer cancel()
+	return w.store.AddStep(ctx, request)
+}
+
 func (w *Worker) claimStep(ctx context.Context, request store.StepRequest) (store.Claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
 	defer cancel()
 	claim, err := w.store.ClaimStep(ctx, request)
+	w.claims.note(w.log, err)
 	if err != nil {
-		return store.Claim{}, fmt.Errorf("step %s could not be claimed, so it was not begun: %w", request.ID, err)
+		return store.Claim{}, unclaimedError{fmt.Errorf("step %s could not be claimed, so it was not begun: %w", request.ID, err)}
 	}
 	return claim, nil
 }
+
+// unclaimedError sends a task back whose row could not be claimed. Nothing was sent.
+type unclaimedError struct{ error }
+
+func (e unclaimedError) Unwrap() error { return e.error }
 
 // callTool is the operation itself. What makes the step impossible is found before anything is sent.
 func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.ToolResult, mcp.Spent, *mcp.Failure) {
@@ -143,9 +178,12 @@ func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.
 	}
 	call := mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments, InputSchema: claim.HeaderSchema}
 	server := w.tokens.lend(ServerOf(*claim.Server))
-	result, spent, err := w.client.CallTool(ctx, server, call, budget)
+	w.metrics.begun(step.Server)
+	result, spent, failure := contained(w, step.Server, budget, func() (mcp.ToolResult, mcp.Spent, error) {
+		return w.client.CallTool(ctx, server, call, budget)
+	})
+	w.metrics.ended(step.Server, "step", spent, failure)
 	w.tokens.keep(server, spent)
-	failure := asFailure(err)
 	if failure == nil || failure.Kind == mcp.KindToolError {
 		w.contacts.note(step.Server, spent)
 	}
@@ -244,8 +282,14 @@ func storedFailure(step store.Step) *mcp.Failure {
 
 // busyError sends a task back to come again later. It is no failure and does not count as a try.
 type busyError struct {
-	why   string
-	after time.Duration
+	why    string
+	after  time.Duration
+	parked bool // it waits for a place in its server's lane
+}
+
+func parked(err error) bool {
+	var busy busyError
+	return errors.As(err, &busy) && busy.parked
 }
 
 func (e busyError) Error() string { return e.why }
@@ -265,5 +309,5 @@ func busy(why string, started, lease *time.Time) error {
 	if lease != nil {
 		after = max(min(after, time.Until(*lease)+soonest), soonest)
 	}
-	return busyError{why, after}
+	return busyError{why: why, after: after}
 }

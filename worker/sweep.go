@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"legwork/mcp"
@@ -12,23 +13,43 @@ const (
 	sweepBatch    = 100
 )
 
-// sweep settles the steps whose workers died, without waiting for their tasks to come again, which those that asynq has
-// given up never do. It keeps no memory and may run in every worker at once.
+// sweep looks every few seconds after steps that nobody looks after: it settles those whose workers died, without waiting
+// for their tasks to come again, which those that asynq has given up never do; it has those carried out again that may be;
+// and it gives tasks to those that wait without one. It keeps no memory of steps and may run in every worker at once.
 func (w *Worker) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
+	trouble := outage{cannot: "steps that nobody looks after cannot be looked for", canAgain: "steps that nobody looks after are looked for again"}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		settled, err := w.store.SettleInterrupted(ctx, sweepBatch, interrupted)
-		if err != nil && ctx.Err() == nil {
-			w.log.WithError(err).Warn("steps whose workers died could not be looked for; the next try follows")
+		if err := errors.Join(w.settleInterrupted(ctx), w.wakeUnattended(ctx)); ctx.Err() == nil {
+			trouble.note(w.log, err)
 		}
+	}
+}
+
+func (w *Worker) settleInterrupted(ctx context.Context) error {
+	for {
+		settled, err := w.store.SettleInterrupted(ctx, sweepBatch, interrupted)
 		for _, step := range settled {
 			w.logStep(job{}, step, mcp.Spent{}, storedFailure(step))
 		}
+		w.metrics.reaped("interrupted", len(settled))
+		if err != nil || len(settled) < sweepBatch {
+			return err
+		}
 	}
+}
+
+func (w *Worker) wakeUnattended(ctx context.Context) error {
+	woken, err := w.wakeAll(ctx)
+	if woken > 0 {
+		w.log.Infof("%d steps had no task in the queue and were given one", woken)
+	}
+	w.metrics.reaped("woken", woken)
+	return err
 }

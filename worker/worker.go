@@ -29,6 +29,10 @@ const (
 	// SettleTime is what settling a row may take after the operation, tries included.
 	SettleTime = 10 * time.Second
 
+	// DefaultConcurrency is how many operations a worker has under way at most. They wait for servers most of the time. A
+	// fifth of them, which is what one server may have, should still be worth having.
+	DefaultConcurrency = 40
+
 	// LeaseMargin is what a lease holds beyond the operation's budget: the grant's rounding up and the time to settle.
 	LeaseMargin = SettleTime + 5*time.Second
 )
@@ -36,7 +40,7 @@ const (
 // Options are what a worker can be told. The zero value of each field but Redis stands for its default.
 type Options struct {
 	Redis       asynq.RedisConnOpt
-	Concurrency int           // operations at once; default 16
+	Concurrency int           // operations at once; default DefaultConcurrency
 	Budget      time.Duration // of one operation, where the server's row has none; default mcp.DefaultBudget
 	// ShutdownTimeout is how long asynq gives running jobs, once the worker stops, before it puts their tasks back into the
 	// queue. The worker itself waits until its last operation has ended, so this should be the longest budget of any server
@@ -45,8 +49,11 @@ type Options struct {
 	// PollInterval is how long an idle worker waits between looks into the queues; a task starts within that time.
 	// Default 20 ms.
 	PollInterval time.Duration
-	Logger       *logrus.Logger // default: logrus's standard logger
-	Name         string         // of this worker in claimed_by; default: host, process id and a random part
+	// RetentionDays is after how many days what has ended is removed: steps, runs and import errors. Default: never.
+	RetentionDays int
+	Logger        *logrus.Logger // default: logrus's standard logger
+	Metrics       *Metrics       // nil: nothing is counted
+	Name          string         // of this worker in claimed_by; default: host, process id and a random part
 }
 
 // Worker takes tasks from the queues and carries them out.
@@ -55,6 +62,10 @@ type Worker struct {
 	client   *mcp.Client
 	contacts *contacts
 	tokens   tokens
+	lanes    *lanes
+	claims   outage
+	metrics  *Metrics
+	health   *Health
 	log      logrus.FieldLogger
 	name     string
 	budget   time.Duration
@@ -62,7 +73,9 @@ type Worker struct {
 	config   asynq.Config
 	running  sync.WaitGroup // handlers: asynq can be done with one before it returns
 	queue    *asynq.Inspector
+	tasks    *asynq.Client
 
+	retention int            // after how many days rows are removed; 0: never
 	unsettled sync.WaitGroup // outcomes that could not be written down yet
 	stopping  chan struct{}  // closed when no handler is left: those outcomes have one more try
 }
@@ -79,10 +92,17 @@ func New(s *store.Store, client *mcp.Client, opts Options) *Worker {
 	w := &Worker{
 		store: s, client: client, contacts: newContacts(s, logger), log: logger,
 		name: cmp.Or(opts.Name, defaultName()), budget: budget, redis: opts.Redis, stopping: make(chan struct{}),
+		metrics: opts.Metrics, retention: opts.RetentionDays,
+		claims: outage{cannot: "no job can be begun, because its row cannot be claimed", canAgain: "jobs are begun again"},
 	}
+	concurrency := cmp.Or(opts.Concurrency, DefaultConcurrency)
+	w.lanes = newLanes(concurrency)
+	w.health = newHealth(s, w.name, concurrency)
+	w.metrics.watch(w.health)
+	toLog := &queueLog{log: logger}
 	w.config = asynq.Config{
-		Concurrency:              cmp.Or(opts.Concurrency, 16),
-		Queues:                   map[string]int{QueueAgent: 6, QueueImport: 2, "default": 2},
+		Concurrency:              concurrency,
+		Queues:                   queues,
 		BaseContext:              func() context.Context { return context.WithValue(context.Background(), begunKey{}, new(atomic.Bool)) },
 		TaskCheckInterval:        poll,
 		DelayedTaskCheckInterval: time.Second,
@@ -90,7 +110,9 @@ func New(s *store.Store, client *mcp.Client, opts Options) *Worker {
 		IsFailure:                func(err error) bool { return !errors.As(err, new(busyError)) },
 		ErrorHandler:             asynq.ErrorHandlerFunc(w.ended),
 		ShutdownTimeout:          shutdown,
-		Logger:                   logger,
+		HealthCheckFunc:          toLog.health,
+		HealthCheckInterval:      redisCheckInterval,
+		Logger:                   toLog,
 		LogLevel:                 asynqLevel(logger.GetLevel()),
 	}
 	return w
@@ -121,20 +143,30 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.queue = asynq.NewInspector(w.redis)
 	defer w.queue.Close()
+	w.tasks = asynq.NewClient(w.redis)
+	defer w.tasks.Close()
+	w.health.open(w.redis)
+	defer w.health.close()
 	server := asynq.NewServer(w.redis, w.config)
 	if err := server.Start(asynq.HandlerFunc(w.handle)); err != nil {
 		return fmt.Errorf("start taking tasks: %w", err)
 	}
+	w.health.enter(phaseWorking)
 	// What goes on beside the tasks goes on until the last handler is done, whatever ctx says.
 	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { w.contacts.run(beside) })
 	background.Go(func() { w.sweep(beside) })
+	background.Go(func() { w.callWaiting(beside) })
+	if w.retention > 0 {
+		background.Go(func() { w.retain(beside) })
+	}
 	w.log.WithFields(logrus.Fields{
 		"worker": w.name, "concurrency": w.config.Concurrency, "budget": w.budget.String(),
 	}).Info("the worker is taking tasks")
 
 	<-ctx.Done()
+	w.health.enter(phaseStopping)
 	w.log.WithField("worker", w.name).Info("the worker is stopping: it takes no more tasks and waits for the operations that run")
 	server.Shutdown()
 	w.running.Wait()
@@ -145,6 +177,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.WithField("worker", w.name).Info("the worker has stopped: no operation of its is under way")
 	return nil
 }
+
+// Health tells how the worker does, from New on and until after Run.
+func (w *Worker) Health() *Health { return w.health }
 
 func (w *Worker) stopped() bool {
 	select {
@@ -180,12 +215,14 @@ type begunKey struct{}
 func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 	w.running.Add(1)
 	defer w.running.Done()
+	w.health.began()
+	defer w.health.settledNow()
 	if begun, ok := ctx.Value(begunKey{}).(*atomic.Bool); ok {
 		begun.Store(true)
 	}
 	job := jobOf(ctx)
 	ctx = context.WithoutCancel(ctx)
-	err := w.carryOut(ctx, task, job)
+	err := w.uncrashed(ctx, task, job)
 	if err != nil && !errors.Is(err, asynq.SkipRetry) { // what is settled has its own line; asynq itself is quiet about the rest
 		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), "a task goes back into the queue")
 	}
@@ -193,8 +230,11 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 }
 
 func levelOf(err error) logrus.Level {
-	if errors.As(err, new(busyError)) {
-		return logrus.InfoLevel
+	if parked(err) {
+		return logrus.DebugLevel // there may be thousands; the first of them has a line of its own
+	}
+	if errors.As(err, new(busyError)) || errors.As(err, new(unclaimedError)) {
+		return logrus.InfoLevel // of which there is one for each job while Postgres is away
 	}
 	return logrus.ErrorLevel
 }
@@ -246,6 +286,9 @@ func retryDelay(n int, err error, task *asynq.Task) time.Duration {
 	var busy busyError
 	if errors.As(err, &busy) {
 		return busy.after
+	}
+	if isCrash(err) {
+		return crashPause
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, asynq.ErrLeaseExpired) {
 		return min(time.Duration(n+1)*5*time.Second, time.Minute)

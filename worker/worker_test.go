@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -45,12 +46,19 @@ type bench struct {
 	inspect *asynq.Inspector
 	log     *logrus.Logger
 	lines   *logtest.Hook
-	clock   mcp.Clock // of the operations
+	clock   mcp.Clock                                 // of the operations
+	wire    func(http.RoundTripper) http.RoundTripper // what stands between the client and the network; nil: nothing
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	queue, err := asynq.ParseRedisURI(redistest.New(t))
+	return newBenchOn(t, redistest.New(t))
+}
+
+// newBenchOn uses a Redis of this URL.
+func newBenchOn(t *testing.T, redisURL string) *bench {
+	t.Helper()
+	queue, err := asynq.ParseRedisURI(redisURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +95,12 @@ func (b *bench) startWith(gateOptions mcp.GateOptions, opts worker.Options) (sto
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	http := mcp.NewHTTPTransport(gate)
-	client := mcp.NewClient(mcp.NewTransport(http, b.clock), b.clock, "test")
+	network := mcp.NewHTTPTransport(gate)
+	var wire http.RoundTripper = network
+	if b.wire != nil {
+		wire = b.wire(network)
+	}
+	client := mcp.NewClient(mcp.NewTransport(wire, b.clock), b.clock, "test")
 	opts.Redis, opts.Logger = b.redis, b.log
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -109,7 +121,7 @@ func (b *bench) startWith(gateOptions mcp.GateOptions, opts worker.Options) (sto
 			b.t.Error("the worker did not stop")
 		}
 		client.Close()
-		http.CloseIdleConnections()
+		network.CloseIdleConnections()
 	}
 	b.t.Cleanup(stop)
 	return stop
@@ -234,6 +246,16 @@ func (b *bench) await(what string, met func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// said counts the lines of the log that hold this.
+func (b *bench) said(text string) (n int) {
+	for _, e := range b.lines.AllEntries() {
+		if strings.Contains(e.Message, text) {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *bench) exec(sql string, args ...any) {
@@ -380,11 +402,13 @@ func TestAnOutcomeIsKeptUntilItCanBeWrittenDown(t *testing.T) {
 		}
 	}
 	b.await("the log to say that a step could not be claimed", said("step "+later.String()+" could not be claimed, so it was not begun"))
+	b.await("the log to say that no job can be begun", func() bool { return b.said("no job can be begun") == 1 })
 	b.await("the log to say that the outcome could not be written down", said("the outcome of step "+held.step.String()+" could not be written down yet"))
 	if slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool { return strings.Contains(e.Message, "succeeded") }) {
 		t.Error("the log calls a step succeeded whose row does not")
 	}
 	restore()
+	b.await("the log to say that jobs are begun again", func() bool { return b.said("jobs are begun again") == 1 })
 	if step := b.awaitStep(held.step); step.Status != "succeeded" || step.Claim != 1 {
 		t.Errorf("the step is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)
 	}

@@ -62,6 +62,8 @@ func newRootCommand(a *app) *cobra.Command {
 	root := group("legwork", "carries out agent runs against MCP servers, with one time budget for each operation",
 		newWorkerCommand(a),
 		newHealthCommand(a),
+		newDoctorCommand(a),
+		newPruneCommand(a),
 		newMigrateCommand(a),
 		newServerCommand(a),
 		newImportCommand(a),

@@ -38,6 +38,9 @@ func TestWrongUsage(t *testing.T) {
 		"import-error list --limit -1":       "--limit is -1",
 		"run cancel it":                      "is no UUID",
 		"run list --limit 0":                 "--limit is 0",
+		"prune --older-than 0":               "--older-than is 0: it must be a number of days from 1 to 36500",
+		"prune --older-than 40000":           "--older-than is 40000",
+		"prune --older-than 30d":             "--older-than",
 		"tool set-effect t harmless":         "read_only, idempotent_write, non_idempotent_write",
 		"tool enable":                        `"legwork tool enable TOOL..."`,
 		"server set docs":                    "nothing to change",
@@ -83,7 +86,7 @@ func TestHelp(t *testing.T) {
 	for _, s := range config.Settings() {
 		has(t, i.must("help", "settings"), s.Name)
 	}
-	has(t, i.must("--help"), "worker", "health", "migrate", "server", "import", "import-error", "tool", "call", "step", "run", "demo", "version", "settings")
+	has(t, i.must("--help"), "worker", "health", "doctor", "prune", "migrate", "server", "import", "import-error", "tool", "call", "step", "run", "demo", "version", "settings")
 	has(t, i.must("server", "add", "--help"), "legwork server add IDENTIFIER URL", "--data-class", "https://docs.example.com/mcp")
 	has(t, i.must("version"), "legwork ", "go1.")
 	has(t, i.must("version", "--json"), `"version"`)

@@ -26,7 +26,7 @@ func newServerCommand(a *app) *cobra.Command {
 type serverFlags struct {
 	cmd                                                *cobra.Command
 	url, name, credential, auth, authHeader, dataClass string
-	timeout                                            int
+	timeout, maxInFlight                               int
 	enable, requiresApproval                           bool
 	wayIn                                              wayInFlags
 }
@@ -40,6 +40,7 @@ func newServerFlags(cmd *cobra.Command) *serverFlags {
 	flags.StringVar(&f.authHeader, "auth-header", "", "the header that carries it, for --auth header")
 	flags.StringVar(&f.dataClass, "data-class", "", "what data may go there, in your own words; a server without one is not asked")
 	flags.IntVar(&f.timeout, "timeout", 0, "its own budget for one operation, in seconds; 0 takes LEGWORK_MCP_OPERATION_TIMEOUT")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "operations that one worker has under way with it at most; 0 takes a fifth of LEGWORK_CONCURRENCY")
 	flags.BoolVar(&f.enable, "enable", false, "let it be asked")
 	flags.BoolVar(&f.requiresApproval, "requires-approval", true, "whether a person approves what a model wants to call there")
 	f.wayIn.define(flags)
@@ -71,6 +72,13 @@ func (f *serverFlags) apply(s *store.Server) error {
 			return usagef("--timeout is %d: it must be from 1 to %d seconds, or 0 for none of its own", f.timeout, most)
 		}
 		s.OperationTimeoutSeconds = f.timeout
+	}
+	if f.given("max-in-flight") {
+		const most = 1<<31 - 1 // the column's
+		if f.maxInFlight < 0 || f.maxInFlight > most {
+			return usagef("--max-in-flight is %d: it must be from 1 to %d operations, or 0 for none of its own", f.maxInFlight, most)
+		}
+		s.MaxInFlight = f.maxInFlight
 	}
 	if err := f.applyWayIn(s); err != nil {
 		return err
@@ -315,6 +323,11 @@ func (a *app) showServer(cfg config.Config, s store.ServerOverview) {
 	sh.add("Data class", s.DataClass)
 	sh.addWayIn(s.Server)
 	sh.add("Budget", budget)
+	if s.MaxInFlight > 0 {
+		sh.add("In flight", fmt.Sprintf("%d operations of one worker at most, its own", s.MaxInFlight))
+	} else {
+		sh.add("In flight", "a fifth of a worker's LEGWORK_CONCURRENCY at most")
+	}
 	sh.add("Requires approval", yesNo(s.RequiresApproval))
 	sh.add("Catalogue", strings.ReplaceAll(s.ImportStatus, "_", " "))
 	sh.add("Tools", strconv.Itoa(s.ToolCount))

@@ -43,13 +43,28 @@ func (a *app) work(ctx context.Context) error {
 		return err
 	}
 	defer rows.Close()
-	return worker.New(rows, client, worker.Options{
+	var metrics *worker.Metrics
+	if cfg.HTTPAddress != "" {
+		v, _ := version()
+		metrics = worker.NewMetrics(v)
+	}
+	w := worker.New(rows, client, worker.Options{
 		Redis:           cfg.Redis,
 		Concurrency:     cfg.Concurrency,
 		Budget:          cfg.OperationTimeout,
 		ShutdownTimeout: cfg.ShutdownTimeout,
+		RetentionDays:   cfg.RetentionDays,
 		Logger:          logger,
-	}).Run(ctx)
+		Metrics:         metrics,
+	})
+	if cfg.HTTPAddress != "" {
+		l, err := listen(ctx, cfg.HTTPAddress, w.Health(), metrics, logger)
+		if err != nil {
+			return err
+		}
+		defer l.stop()
+	}
+	return w.Run(ctx)
 }
 
 func (a *app) logger(cfg config.Config) *logrus.Logger {

@@ -1,0 +1,224 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"legwork/store"
+)
+
+const (
+	// parkTime is how long a task that waits for its server stays away where nobody calls it back before.
+	parkTime = 30 * time.Second
+
+	// arrivalTime is what a task may take from its handler to where asynq keeps those that wait.
+	arrivalTime = 2 * time.Second
+
+	// maxParked is how many tasks are called back for one server. What waits beyond that comes back by itself.
+	maxParked = 10000
+)
+
+// lanes keep one server from taking the whole worker: each has so many operations under way at most. A task that finds
+// its server's lane full goes back into the queue and is called back when there is room, in the order in which they came;
+// so what waits takes no place of the worker's, and the tasks of other servers pass it.
+type lanes struct {
+	share int // of a server without a limit of its own
+
+	mu      sync.Mutex
+	servers map[string]*lane
+}
+
+type lane struct {
+	limit    int
+	underWay int
+	parked   []parkedJob
+}
+
+// parkedJob waits for a place. It was sent back at that time.
+type parkedJob struct {
+	job
+	at time.Time
+}
+
+func newLanes(concurrency int) *lanes {
+	return &lanes{share: max(1, concurrency/5), servers: map[string]*lane{}}
+}
+
+// enter takes a place in a server's lane. Where there is none the job is noted, to be called when there is; both at once, so
+// that no place becomes free in between. It tells how many jobs then wait, and how many operations are under way.
+func (l *lanes) enter(server string, job job) (ok bool, waiting, underWay int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lane := l.servers[server]
+	if lane.underWay < lane.limit {
+		lane.underWay++
+		return true, len(lane.parked), lane.underWay
+	}
+	if len(lane.parked) < maxParked {
+		lane.parked = append(lane.parked, parkedJob{job, time.Now()})
+	}
+	return false, len(lane.parked), lane.underWay
+}
+
+// join takes a place in a server's lane though there may be none: for an operation that is already the worker's to run.
+func (l *lanes) join(server string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.servers[server].underWay++
+}
+
+// knows tells whether a server's limit is known.
+func (l *lanes) knows(server string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.servers[server] != nil
+}
+
+// learn sets a server's limit; 0 is that it has none of its own.
+func (l *lanes) learn(server string, limit int) {
+	if limit < 1 {
+		limit = l.share
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.servers[server] == nil {
+		l.servers[server] = &lane{}
+	}
+	l.servers[server].limit = limit
+}
+
+// leave gives a place back. Where a task waits for it, that one is returned, and how many then still wait.
+func (l *lanes) leave(server string) (next parkedJob, waiting int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lane := l.servers[server]
+	lane.underWay--
+	return lane.call()
+}
+
+// call takes the task that has waited longest, where there is room for it.
+func (l *lane) call() (next parkedJob, waiting int, ok bool) {
+	if len(l.parked) == 0 || l.underWay >= l.limit {
+		return parkedJob{}, len(l.parked), false
+	}
+	next, l.parked = l.parked[0], l.parked[1:]
+	return next, len(l.parked), true
+}
+
+// callNext takes the next waiting task of a server, after one that could not be called back.
+func (l *lanes) callNext(server string) (next parkedJob, waiting int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.servers[server].call()
+}
+
+// room tells which servers have both jobs that wait and places for them.
+func (l *lanes) room() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := map[string]int{}
+	for server, lane := range l.servers {
+		if len(lane.parked) > 0 && lane.underWay < lane.limit {
+			room[server] = lane.limit - lane.underWay
+		}
+	}
+	return room
+}
+
+// enterLane takes a place in the server's lane. Without one the error sends the task back, to be called later.
+func (w *Worker) enterLane(ctx context.Context, server string, job job) error {
+	if !w.lanes.knows(server) {
+		ctx, cancel := context.WithTimeout(ctx, ClaimTime)
+		defer cancel()
+		row, err := w.store.Server(ctx, server)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		w.lanes.learn(server, row.MaxInFlight)
+	}
+	ok, waiting, underWay := w.lanes.enter(server, job)
+	if ok {
+		return nil
+	}
+	w.metrics.waiting(server, waiting)
+	if waiting == 1 {
+		w.log.WithField("server", server).Warnf(
+			"server %q has %d operations of this worker under way, as many as it may have: further jobs wait (max_in_flight)", server, underWay)
+	}
+	// Called back long before that, but for a worker that dies. Not all at once, and the later the more there are.
+	after := parkTime * time.Duration(1+waiting/1000)
+	return busyError{
+		why:    fmt.Sprintf("it waits for a place: server %q has %d operations of this worker under way, as many as it may have", server, underWay),
+		after:  after + rand.N(after/2),
+		parked: true,
+	}
+}
+
+// leaveLane gives the place back and calls the task that has waited longest for it.
+func (w *Worker) leaveLane(server string) {
+	next, waiting, ok := w.lanes.leave(server)
+	if !ok {
+		return
+	}
+	w.running.Go(func() {
+		for ; ok; next, waiting, ok = w.lanes.callNext(server) {
+			if w.call(server, next, waiting) {
+				return
+			}
+		}
+	})
+}
+
+func (w *Worker) call(server string, next parkedJob, waiting int) bool {
+	w.metrics.waiting(server, waiting)
+	if waiting == 0 {
+		w.log.WithField("server", server).Infof("no job waits for server %q any more", server)
+	}
+	return w.callBack(next)
+}
+
+// callWaiting fills places that no operation of this worker gave back: a limit was raised, or another worker took the
+// tasks that were called.
+func (w *Worker) callWaiting(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for server, room := range w.lanes.room() {
+			for room > 0 {
+				next, waiting, ok := w.lanes.callNext(server)
+				if !ok {
+					break
+				}
+				if w.call(server, next, waiting) {
+					room--
+				}
+			}
+		}
+	}
+}
+
+// callBack makes a task that waits its turn deliverable at once, and tells whether it did. A task that has just been sent
+// away may not have arrived yet where asynq keeps those that wait; one that has been delivered meanwhile needs nothing.
+func (w *Worker) callBack(job parkedJob) bool {
+	for {
+		if err := w.queue.RunTask(job.queue, job.id); err == nil {
+			return true
+		}
+		task, err := w.queue.GetTaskInfo(job.queue, job.id)
+		if err != nil || task.State == asynq.TaskStatePending || task.State == asynq.TaskStateCompleted || time.Since(job.at) > arrivalTime {
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// redisCheckInterval is how often the queue's Redis is asked whether it is there.
+const redisCheckInterval = 2 * time.Second
+
+// queueLog is what asynq logs to. While Redis does not answer asynq has the same to say several times a second, in each of
+// its loops; this says it once, and once when it is over.
+type queueLog struct {
+	log logrus.FieldLogger
+
+	mu     sync.Mutex
+	since  time.Time // when the trouble began; zero while there is none
+	latest time.Time // when asynq last complained of it
+	held   int       // lines that were held back
+}
+
+func (q *queueLog) Debug(args ...any) { q.log.Debug(args...) }
+func (q *queueLog) Info(args ...any)  { q.log.Info(args...) }
+func (q *queueLog) Warn(args ...any)  { q.complain(args...) }
+func (q *queueLog) Error(args ...any) { q.complain(args...) }
+func (q *queueLog) Fatal(args ...any) { q.log.Fatal(args...) }
+
+func (q *queueLog) complain(args ...any) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.latest = time.Now()
+	if !q.since.IsZero() {
+		q.held++
+		return
+	}
+	q.since = q.latest
+	q.log.Errorf("the queue's Redis does not do what it is asked, so no task is taken; operations under way go on: %s", strings.TrimSpace(fmt.Sprint(args...)))
+}
+
+// health hears of every check of Redis. The trouble is over when Redis answers and nothing has complained since the check
+// before.
+func (q *queueLog) health(err error) {
+	if err != nil {
+		q.complain("ping: ", err)
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.since.IsZero() || time.Since(q.latest) < redisCheckInterval {
+		return
+	}
+	q.log.Infof("the queue's Redis does what it is asked again, after %s; %d further lines about that were held back",
+		time.Since(q.since).Round(time.Second), q.held)
+	q.since, q.held = time.Time{}, 0
+}

@@ -1,0 +1,69 @@
+package worker
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"legwork/store"
+)
+
+const (
+	// pruneBatch and prunePause keep a removal of many rows from being noticed by anybody else.
+	pruneBatch = 500
+	prunePause = 100 * time.Millisecond
+	// pruneTime bounds one batch, which is not broken off: what it removed would not be known.
+	pruneTime = 10 * time.Second
+
+	retainSoon     = 2 * time.Second // until the first look
+	retainInterval = 10 * time.Minute
+)
+
+// Horizon is the midnight (UTC) before which everything is older than so many days.
+func Horizon(days int) time.Time {
+	return time.Now().UTC().AddDate(0, 0, -days).Truncate(24 * time.Hour)
+}
+
+// Prune removes all rows that ended before that time (see [store.Store.Prune]) in small batches with pauses between them.
+// When ctx ends, it ends after the batch that is under way, with ctx's error. The count is of what was removed, beside an
+// error too.
+func Prune(ctx context.Context, rows *store.Store, before time.Time) (store.Pruned, error) {
+	var pruned store.Pruned
+	for {
+		batch, err := pruneOnce(context.WithoutCancel(ctx), rows, before)
+		pruned.Add(batch)
+		if err != nil || max(batch.Steps, batch.Runs, batch.ImportErrors) < pruneBatch {
+			return pruned, err
+		}
+		select {
+		case <-ctx.Done():
+			return pruned, ctx.Err()
+		case <-time.After(prunePause):
+		}
+	}
+}
+
+func pruneOnce(ctx context.Context, rows *store.Store, before time.Time) (store.Pruned, error) {
+	ctx, cancel := context.WithTimeout(ctx, pruneTime)
+	defer cancel()
+	return rows.Prune(ctx, before, pruneBatch)
+}
+
+// retain removes rows as they get too old. It may run in every worker at once; they look at different moments.
+func (w *Worker) retain(ctx context.Context) {
+	for pause := rand.N(retainSoon); ; pause = retainInterval*9/10 + rand.N(retainInterval/5) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		before := Horizon(w.retention)
+		pruned, err := Prune(ctx, w.store, before)
+		if pruned.Any() {
+			w.log.Infof("removed %s that ended before %s", pruned, before.Format(time.DateOnly))
+		}
+		if err != nil && ctx.Err() == nil {
+			w.log.WithError(err).Warn("old rows could not be removed; it is tried again in about 10 minutes")
+		}
+	}
+}

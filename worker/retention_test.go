@@ -1,0 +1,88 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"legwork/store"
+	"legwork/worker"
+)
+
+// ended inserts steps that were settled so long ago.
+func (b *bench) ended(steps int, ago string) {
+	b.t.Helper()
+	b.exec(`
+		insert into agent_step (id, server, tool, status, created_at, finished_at)
+		select gen_random_uuid(), 'docs', 'echo', 'succeeded', now() - $2::interval, now() - $2::interval from generate_series(1, $1)`, steps, ago)
+}
+
+func (b *bench) count(sql string) int {
+	b.t.Helper()
+	var n int
+	if err := b.sql.QueryRow(context.Background(), sql).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+func TestWorkersRemoveWhatIsTooOld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ended(1100, "9 days")
+	b.ended(3, "6 days")
+	b.start(worker.Options{RetentionDays: 7})
+	b.start(worker.Options{RetentionDays: 7})
+	b.await("the old steps to go", func() bool { return b.count(`select count(*) from agent_step`) == 3 })
+	b.await("the log to say so", func() bool {
+		return slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool {
+			return e.Level == logrus.InfoLevel && strings.HasPrefix(e.Message, "removed ") &&
+				strings.HasSuffix(e.Message, " that ended before "+worker.Horizon(7).Format(time.DateOnly))
+		})
+	})
+}
+
+func TestPruneRemovesAllInBatches(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ended(1100, "9 days")
+	b.ended(3, "6 days")
+	pruned, err := worker.Prune(t.Context(), b.store, worker.Horizon(7))
+	if want := (store.Pruned{Steps: 1100}); err != nil || pruned != want {
+		t.Errorf("removed %s (%v), want %s", pruned, err, want)
+	}
+}
+
+// Who is told to stop ends after a batch, and says what it removed.
+func TestPruneEndsBetweenBatches(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ended(1100, "9 days")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	pruned, err := worker.Prune(ctx, b.store, worker.Horizon(7))
+	if want := (store.Pruned{Steps: 500}); !errors.Is(err, context.Canceled) || pruned != want {
+		t.Errorf("removed %s (%v), want %s", pruned, err, want)
+	}
+	if left := b.count(`select count(*) from agent_step`); left != 600 {
+		t.Errorf("%d steps are left, want 600", left)
+	}
+}
+
+func TestHorizon(t *testing.T) {
+	t.Parallel()
+	for _, days := range []int{1, 30, 36500} {
+		at := worker.Horizon(days)
+		if at.Location() != time.UTC || at.Hour() != 0 || at.Minute() != 0 || at.Nanosecond() != 0 {
+			t.Errorf("%d days: %s is no midnight", days, at)
+		}
+		if age := time.Since(at); age < time.Duration(days)*24*time.Hour || age > time.Duration(days+1)*24*time.Hour+time.Hour {
+			t.Errorf("%d days: what ended before %s is older than %s", days, at, age)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package worker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"legwork/mcp/mcptest"
+	"legwork/worker"
+)
+
+// insert leaves the row of a step that a backend inserted a minute ago.
+func (b *bench) insert(tool string) uuid.UUID {
+	b.t.Helper()
+	id := uuid.New()
+	b.exec(`insert into agent_step (id, server, tool, arguments, created_at) values ($1, 'docs', $2, '{}', now() - interval '1 minute')`, id, tool)
+	return id
+}
+
+func TestStepsThatNobodyLooksAfterAreWoken(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	b.addServer("docs", server.URL)
+	// enqueue gives a row's step a task that is not due.
+	enqueue := func(id uuid.UUID) *asynq.TaskInfo {
+		_, info := b.step(worker.StepPayload{Server: "docs", StepID: id.String()}, asynq.ProcessIn(time.Hour))
+		return info
+	}
+
+	none := b.insert("echo")
+	archived := b.insert("echo")
+	if info := enqueue(archived); b.inspect.ArchiveTask(info.Queue, info.ID) != nil {
+		t.Fatal("it could not be archived")
+	}
+	scheduled := b.insert("echo")
+	later := enqueue(scheduled)
+	approval := b.insert("echo")
+	b.exec(`update agent_step set status = 'awaiting_approval' where id = $1`, approval)
+	nonsense := b.insert("")
+
+	// Two of them: whoever comes first.
+	b.start(worker.Options{})
+	b.start(worker.Options{})
+	for _, id := range []uuid.UUID{none, archived} {
+		if step := b.awaitStep(id); step.Status != "succeeded" || step.Claim != 1 {
+			t.Errorf("the step is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)
+		}
+	}
+	if step := b.awaitStep(nonsense); step.FailureKind != "invalid_request" {
+		t.Errorf("the step without a tool is %s, %s: %s", step.Status, step.FailureKind, step.FailureMessage)
+	}
+	b.await("the scheduled step to be looked after", func() bool {
+		var looked bool
+		if err := b.sql.QueryRow(t.Context(), `select woken_at is not null from agent_step where id = $1`, scheduled).Scan(&looked); err != nil {
+			t.Fatal(err)
+		}
+		return looked
+	})
+	if info := b.awaitTask(later, asynq.TaskStateScheduled); info.NextProcessAt.Before(time.Now()) {
+		t.Errorf("the scheduled task is due at %s", info.NextProcessAt)
+	}
+	for _, id := range []uuid.UUID{scheduled, approval} {
+		if step, err := b.store.Step(t.Context(), id); err != nil || step.Terminal() || step.Claim != 0 {
+			t.Errorf("a step that is to wait: %+v (%v)", step, err)
+		}
+	}
+	if got := len(server.Sent("tools/call")); got != 2 {
+		t.Errorf("the server was called %d times", got)
+	}
+}
+
+// A dead worker's step is taken over though its task is still the dead worker's, as far as asynq knows.
+func TestStepsOfDeadWorkersAreTakenOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{Tools: []mcptest.Tool{{Name: "reads"}, {Name: "writes"}}})
+	b.addServer("docs", server.URL)
+	b.exec(`insert into mcp_tool (name, server, remote_name, effect) values ('mcp_docs_reads', 'docs', 'reads', 'read_only')`)
+	leave := func(tool string) uuid.UUID {
+		id := b.insert(tool)
+		b.exec(`update agent_step set status = 'running', claim = 1, claimed_by = 'dead', started_at = now() - interval '1 minute',
+			lease_expires_at = now() - interval '1 second' where id = $1`, id)
+		return id
+	}
+	reads, writes := leave("reads"), leave("writes")
+	b.start(worker.Options{})
+	if step := b.awaitStep(reads); step.Status != "succeeded" || step.Claim != 2 {
+		t.Errorf("the step that only reads is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)
+	}
+	if step := b.awaitStep(writes); step.FailureKind != "interrupted" || step.Claim != 1 {
+		t.Errorf("the step that writes is %s, %s with claim %d", step.Status, step.FailureKind, step.Claim)
+	}
+	if got := len(server.Sent("tools/call")); got != 1 {
+		t.Errorf("the server was called %d times", got)
+	}
+}
