@@ -22,6 +22,10 @@ demo: ## show the main job from end to end: no settings, no Docker, nothing runn
 test: compiler ## run every test under the race detector, on a private Postgres and Redis
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PACKAGES)
 
+.PHONY: faults
+faults: ## kill, stop and cut off what is around real workers; half an hour (TESTFLAGS='-run AtMostOnce')
+	LEGWORK_FAULTS=1 go test -count=1 -timeout 40m -v $(TESTFLAGS) ./internal/faults
+
 .PHONY: conformance
 conformance: ## drive the client through the official MCP conformance suite (needs npm)
 	go run ./internal/conformance
@@ -29,6 +33,13 @@ conformance: ## drive the client through the official MCP conformance suite (nee
 .PHONY: interop
 interop: ## talk to MCP servers that others wrote, as they publish them (needs npm)
 	go run ./internal/interop
+
+# Which figures, and how: for example make bench BENCHFLAGS='-rounds 3 call3 late'
+BENCHFLAGS ?=
+
+.PHONY: bench
+bench: ## measure legwork beside others and beside the least that is possible; half an hour on a machine that does nothing else
+	go run ./internal/bench $(BENCHFLAGS)
 
 .PHONY: lint
 lint: ## check the form of the code: gofmt, go vet, staticcheck

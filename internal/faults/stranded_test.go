@@ -1,0 +1,127 @@
+package faults
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"legwork/worker"
+)
+
+// A row that waits ends, whatever became of its task.
+func TestNothingIsStranded(t *testing.T) {
+	t.Parallel()
+	t.Run("rows without tasks", func(t *testing.T) {
+		t.Parallel()
+		s, counting := stranded(t)
+		s.worker(nil)
+		var ids []uuid.UUID
+		for range 150 {
+			ids = append(ids, s.row("docs", writes))
+		}
+		s.allSucceed(counting, ids)
+	})
+	t.Run("an empty Redis before the worker came", func(t *testing.T) {
+		t.Parallel()
+		s, counting := stranded(t)
+		ids := s.rowsWithTasks(150)
+		s.flush()
+		s.worker(nil)
+		s.allSucceed(counting, ids)
+	})
+	t.Run("an empty Redis in the middle of the work", func(t *testing.T) {
+		t.Parallel()
+		s, counting := stranded(t)
+		counting.act(after(func() time.Duration { return 500 * time.Millisecond }))
+		s.worker(settings{"LEGWORK_CONCURRENCY": "10"})
+		ids := s.rowsWithTasks(150)
+		counting.awaitCalls(t, 10)
+		s.flush()
+		s.allSucceed(counting, ids)
+	})
+	t.Run("an empty Redis while steps wait for their server", func(t *testing.T) {
+		t.Parallel()
+		s, counting := stranded(t)
+		release := make(chan struct{})
+		counting.act(held(release))
+		s.exec(`update mcp_server set max_in_flight = 2`)
+		s.worker(settings{"LEGWORK_CONCURRENCY": "10"})
+		ids := s.steps(50, "docs", writes)
+		until(t, bound, text("every step to have a row"), func() bool { return !strings.Contains(strings.Join(s.unended(ids), ""), "no row") })
+		s.flush()
+		close(release)
+		s.allSucceed(counting, ids)
+	})
+	t.Run("archived tasks", func(t *testing.T) {
+		t.Parallel()
+		s, counting := stranded(t)
+		ids := s.rowsWithTasks(20)
+		for _, id := range ids {
+			if err := s.inspect.ArchiveTask(worker.QueueAgent, id.String()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.worker(nil)
+		s.allSucceed(counting, ids)
+	})
+	t.Run("tasks that were given up", func(t *testing.T) {
+		t.Parallel()
+		s, counting := stranded(t)
+		id := s.row("docs", writes)
+		link, databaseURL := s.cutInFront(s.databaseURL)
+		s.worker(settings{"LEGWORK_DATABASE_URL": databaseURL})
+		link.breakAll() // what cannot be claimed is for asynq to bring again, and this task has no tries left
+		s.enqueue(id, "docs", writes, asynq.MaxRetry(0))
+		until(t, bound, text("asynq to archive the task"), func() bool {
+			info, err := s.inspect.GetTaskInfo(worker.QueueAgent, id.String())
+			return err == nil && info.State == asynq.TaskStateArchived
+		})
+		link.restore()
+		s.allSucceed(counting, []uuid.UUID{id})
+	})
+}
+
+func stranded(t *testing.T) (*site, *server) {
+	t.Helper()
+	s, counting := newSite(t), newServer(t, answer)
+	s.add("docs", counting.URL, 20*time.Second, 40)
+	return s, counting
+}
+
+func (s *site) rowsWithTasks(n int) []uuid.UUID {
+	s.t.Helper()
+	ids := make([]uuid.UUID, n)
+	for i := range ids {
+		ids[i] = s.row("docs", writes)
+		s.enqueue(ids[i], "docs", writes)
+	}
+	return ids
+}
+
+func (s *site) flush() {
+	s.t.Helper()
+	options, err := redis.ParseURL(s.redis.URL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// allSucceed waits until the steps have ended, and wants each to have been called once.
+func (s *site) allSucceed(counting *server, ids []uuid.UUID) {
+	s.t.Helper()
+	for id, row := range s.awaitAll(ids, bound) {
+		if n := counting.called(id); row.Status != "succeeded" || n != 1 {
+			s.t.Errorf("step %s was called %d times and is %s", id, n, brief(row))
+		}
+	}
+}
