@@ -1,5 +1,7 @@
 package store
 
+import "context"
+
 // OpenTraced lets a test see the statements.
 var OpenTraced = open
 
@@ -11,3 +13,9 @@ var (
 	CleanResult = cleanResult
 	FlatResult  = flatResult
 )
+
+// Setting is what a setting of Postgres is on the store's connections.
+func (s *Store) Setting(ctx context.Context, name string) (value string, err error) {
+	err = s.pool.QueryRow(ctx, `select current_setting($1)`, name).Scan(&value)
+	return value, err
+}

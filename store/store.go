@@ -42,6 +42,7 @@ var (
 // Options of a store. The zero value works.
 type Options struct {
 	MaxConns        int32  // connections at most; zero is pgx's default
+	PlanOnce        bool   // for a program that repeats a few statements all the time: each is planned once in a connection
 	ApplicationName string // as Postgres shows it; empty is "legwork"; the database URL's own wins
 }
 
@@ -66,6 +67,10 @@ func open(ctx context.Context, databaseURL string, options Options, tracer pgx.Q
 	}
 	parameters := config.ConnConfig.RuntimeParams
 	parameters["application_name"] = cmp.Or(parameters["application_name"], options.ApplicationName, "legwork")
+	if options.PlanOnce {
+		// Planning a claim takes Postgres about as long as carrying it out, and comes to the same plan each time.
+		parameters["plan_cache_mode"] = cmp.Or(parameters["plan_cache_mode"], "force_generic_plan")
+	}
 	config.ConnConfig.Tracer = tracer
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		// Times leave in UTC, so that what is printed does not depend on where it is printed.

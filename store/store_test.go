@@ -113,3 +113,25 @@ func TestOpenNamesItself(t *testing.T) {
 		s.Close()
 	}
 }
+
+func TestPlanOnce(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		databaseURL string
+		once        bool
+		want        string
+	}{
+		{storetest.URL(t), false, "auto"},
+		{storetest.URL(t), true, "force_generic_plan"},
+		{withParameter(t, storetest.URL(t), "plan_cache_mode", "force_custom_plan"), true, "force_custom_plan"},
+	} {
+		s, err := store.Open(t.Context(), test.databaseURL, store.Options{PlanOnce: test.once, MaxConns: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Setting(t.Context(), "plan_cache_mode"); err != nil || got != test.want {
+			t.Errorf("plan_cache_mode is %q (%v), want %q", got, err, test.want)
+		}
+		s.Close()
+	}
+}
