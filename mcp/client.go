@@ -121,7 +121,9 @@ func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (Server
 
 // operate opens the deadline, carries out one conversation and sees to its session afterwards.
 func (c *Client) operate(ctx context.Context, server Server, budget Budget, converse func(*operation) *Failure) (Spent, error) {
-	o := &operation{client: c, ctx: ctx, server: server, deadline: OpenDeadline(c.clock, budget)}
+	// What is at a server is not undone by a caller who gives up: only the deadline ends a leg.
+	ctx = context.WithoutCancel(ctx)
+	o := &operation{client: c, ctx: ctx, server: server, deadline: OpenDeadline(c.clock, budget), legs: make([]Leg, 0, 4)}
 	if err := server.Validate(); err != nil {
 		return o.spent(), InvalidRequest(server.Identifier, fmt.Sprintf(
 			"Invalid request: the configuration of %s is unusable, so nothing was sent: %s.", named(server.Identifier), err))
@@ -156,7 +158,7 @@ func (c *Client) deleteSession(ctx context.Context, out outgoing) {
 	}
 	c.deletions.Go(func() {
 		defer func() { <-c.slots }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), SessionDeletion)
+		ctx, cancel := context.WithTimeout(ctx, SessionDeletion)
 		defer cancel()
 		req, err := c.transport.build(ctx, http.MethodDelete, out, nil, new(progress))
 		if err != nil {

@@ -40,9 +40,9 @@ func TestConversation(t *testing.T) {
 			client.Close()
 
 			want := []struct{ method, id, session, version, params string }{
-				{"initialize", "1", "", "", `{"capabilities":{},"clientInfo":{"name":"legwork","version":"test"},"protocolVersion":"2025-11-25"}`},
+				{"initialize", "1", "", "", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"legwork","version":"test"}}`},
 				{"notifications/initialized", "", "session-1", "2025-11-25", ""},
-				{"tools/call", "2", "session-1", "2025-11-25", `{"arguments":{"q":1},"name":"echo"}`},
+				{"tools/call", "2", "session-1", "2025-11-25", `{"name":"echo","arguments":{"q":1}}`},
 				{"DELETE", "", "session-1", "2025-11-25", ""},
 			}
 			if options.NoSession {

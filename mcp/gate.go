@@ -122,7 +122,7 @@ func (r *refusedAddress) Error() string {
 	return fmt.Sprintf("the host gate refuses %s (%s)", r.host, r.address)
 }
 
-// grantEnd is the context key of the moment that a leg's grant ends. net/http dials on a context without the request's
+// grantEnd is the context key of a pointer to the moment that a leg's grant ends. net/http dials on a context without the request's
 // deadline, so that another request may use the connection; a dial of ours must end with the leg that wanted it.
 type grantEnd struct{}
 
@@ -176,7 +176,7 @@ func connectedThrough(_ context.Context, _ *url.URL, _ *http.Request, resp *http
 }
 
 func (g *Gate) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if end, ok := ctx.Value(grantEnd{}).(time.Time); ok {
+	if end, ok := ctx.Value(grantEnd{}).(*time.Time); ok {
 		var cancel context.CancelFunc
 		// A little later than the leg itself, so that it is always the leg that says why.
 		ctx, cancel = context.WithDeadline(ctx, end.Add(time.Second))

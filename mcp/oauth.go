@@ -69,8 +69,8 @@ func (o *operation) authorize() *Failure {
 		token, leg, failure := o.client.transport.token(o.ctx, o.deadline, outgoing{
 			server: o.server, secrets: o.secrets, identity: o.identity, message: message{Method: methodToken}, spent: o.legs,
 		}, secret)
-		if leg != nil {
-			o.legs = append(o.legs, *leg)
+		if leg.Method != "" {
+			o.legs = append(o.legs, leg)
 		}
 		if failure != nil {
 			return failure
@@ -81,13 +81,13 @@ func (o *operation) authorize() *Failure {
 	return nil
 }
 
-// token asks for an access token, bounded by what the deadline grants. The leg is nil when it was not sent.
-func (t *Transport) token(ctx context.Context, deadline Deadline, out outgoing, secret string) (Token, *Leg, *Failure) {
+// token asks for an access token, bounded by what the deadline grants. The leg is none, without a method, when it was not sent.
+func (t *Transport) token(ctx context.Context, deadline Deadline, out outgoing, secret string) (Token, Leg, *Failure) {
 	grant, ok := deadline.Grant()
 	if !ok {
-		return Token{}, nil, out.exchange().budgetSpent(deadline.budget, out.spent)
+		return Token{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline.bound(grant))
+	ctx, cancel := context.WithTimeout(ctx, deadline.bound(grant))
 	defer cancel()
 
 	settings := out.server.Credential.OAuth
@@ -110,7 +110,7 @@ func (t *Transport) token(ctx context.Context, deadline Deadline, out outgoing, 
 
 	started := t.clock.Now()
 	given, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
-	leg := &Leg{Method: methodToken, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: line.status}
+	leg := Leg{Method: methodToken, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: line.status}
 	failure := line.failure
 	switch {
 	case failure != nil:

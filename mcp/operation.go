@@ -33,6 +33,9 @@ type operation struct {
 	renewed    bool // the session was opened anew
 	reasserted bool // a request was repeated because its revision was not recognised at first
 
+	ask    func(theirs) // answers requests of the server's, of which this leg has answered so many
+	served int
+
 	proven bool // the server has answered in the manner of the stateless revision
 }
 
@@ -167,12 +170,16 @@ func (o *operation) handshake() (incomingReply, *Failure) {
 
 // nameAndVersion reads what a server calls itself. It is for display: what is not as it should be is shown as it is.
 func nameAndVersion(info json.RawMessage) (name, version string) {
-	var in struct {
+	var in clientInfo // a server's looks alike
+	if json.Unmarshal(info, &in) == nil {
+		return in.Name, in.Version
+	}
+	var odd struct {
 		Name    json.RawMessage `json:"name"`
 		Version json.RawMessage `json:"version"`
 	}
-	_ = json.Unmarshal(info, &in)
-	return shown(in.Name), shown(in.Version)
+	_ = json.Unmarshal(info, &odd)
+	return shown(odd.Name), shown(odd.Version)
 }
 
 func shown(raw json.RawMessage) string {
@@ -184,16 +191,23 @@ func shown(raw json.RawMessage) string {
 
 func (o *operation) initialize(revision string) (incomingReply, *Failure) {
 	o.lastID++
-	return o.leg(message{ID: o.lastID, Method: methodInitialize, Params: map[string]any{
-		"protocolVersion": revision,
-		"capabilities":    struct{}{},
-		"clientInfo":      o.clientInfo(),
+	return o.leg(message{ID: o.lastID, Method: methodInitialize, Params: initializeParams{
+		ProtocolVersion: revision, ClientInfo: o.clientInfo(),
 	}}, nil)
 }
 
-func (o *operation) clientInfo() map[string]string {
-	return map[string]string{"name": "legwork", "version": o.client.version}
+type initializeParams struct {
+	ProtocolVersion string     `json:"protocolVersion"`
+	Capabilities    struct{}   `json:"capabilities"`
+	ClientInfo      clientInfo `json:"clientInfo"`
 }
+
+type clientInfo struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+func (o *operation) clientInfo() clientInfo { return clientInfo{"legwork", o.client.version} }
 
 // refusesHandshake tells whether a server may have left the handshake behind: it does not know initialize, or refuses it
 // as the stateless revision refuses a request that does not say enough.
@@ -315,18 +329,23 @@ const maxServed = 16
 // serve answers what a server asks while it works on our request; some wait for that. A ping is answered, all else is
 // nothing that legwork can do. How the answer is received makes no difference to the operation, but the time it takes.
 func (o *operation) serve() func(theirs) {
-	served := 0
-	return func(asked theirs) {
-		if served++; served > maxServed {
-			return
-		}
-		answer := &reply{ID: asked.id, Error: map[string]any{"code": codeMethodNotFound, "message": "not supported by this client"}}
-		if asked.method == methodPing {
-			answer = &reply{ID: asked.id, Result: struct{}{}}
-		}
-		name := "answer to " + strings.Trim(quote(asked.method), `"`)
-		_, _ = o.send(outgoing{message: message{Method: name, reply: answer}, session: o.session, revision: o.info.Revision})
+	o.served = 0
+	if o.ask == nil {
+		o.ask = o.answerTheirs
 	}
+	return o.ask
+}
+
+func (o *operation) answerTheirs(asked theirs) {
+	if o.served++; o.served > maxServed {
+		return
+	}
+	answer := &reply{ID: asked.id, Error: map[string]any{"code": codeMethodNotFound, "message": "not supported by this client"}}
+	if asked.method == methodPing {
+		answer = &reply{ID: asked.id, Result: struct{}{}}
+	}
+	name := "answer to " + strings.Trim(quote(asked.method), `"`)
+	_, _ = o.send(outgoing{message: message{Method: name, reply: answer}, session: o.session, revision: o.info.Revision})
 }
 
 func (o *operation) leg(m message, extra http.Header) (incomingReply, *Failure) {
@@ -345,8 +364,8 @@ func (o *operation) send(out outgoing) (incomingReply, *Failure) {
 	if reply.tls != nil {
 		o.tls = reply.tls
 	}
-	if leg != nil {
-		o.legs = append(o.legs, *leg)
+	if leg.Method != "" {
+		o.legs = append(o.legs, leg)
 	}
 	return reply, failure
 }
@@ -356,9 +375,8 @@ func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
 	if failure := o.open(); failure != nil {
 		return nil, failure
 	}
-	params := map[string]any{"name": call.Name, "arguments": call.Arguments}
 	if o.era == stateless {
-		reply, failure := o.callStateless(call, params)
+		reply, failure := o.callStateless(call, map[string]any{"name": call.Name, "arguments": call.Arguments})
 		if o.proven || !leavesStateless(reply, failure) {
 			return reply.result, failure
 		}
@@ -372,7 +390,12 @@ func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
 			return nil, failure
 		}
 	}
-	return o.inSession(methodCallTool, params)
+	return o.inSession(methodCallTool, callParams{call.Name, call.Arguments})
+}
+
+type callParams struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
 }
 
 // maxStates is how often a call is repeated with the state that a server hands out in place of an answer.

@@ -81,27 +81,23 @@ func (c ToolCall) validate() error {
 
 // parseToolResult reads the result of tools/call. The error is worded to go on "…, but".
 func parseToolResult(raw json.RawMessage) (ToolResult, error) {
-	var in struct {
-		Content           []json.RawMessage `json:"content"`
-		StructuredContent json.RawMessage   `json:"structuredContent"`
-		IsError           bool              `json:"isError"`
-	}
-	if raw[0] != '{' || json.Unmarshal(raw, &in) != nil {
-		return ToolResult{}, malformedf("the result is not a tool's result; it begins with %s", excerpt(raw))
+	in, err := readToolResult[contentBlock](raw)
+	if err != nil { // perhaps because of one block: then each is looked at by itself, which takes longer
+		tolerant, err := readToolResult[oddBlock](raw)
+		if err != nil {
+			return ToolResult{}, malformedf("the result is not a tool's result; it begins with %s", excerpt(raw))
+		}
+		in = toolResult[contentBlock]{StructuredContent: tolerant.StructuredContent, IsError: tolerant.IsError}
+		for _, block := range tolerant.Content {
+			in.Content = append(in.Content, contentBlock(block))
+		}
 	}
 	result := ToolResult{IsError: in.IsError}
 	if present(in.StructuredContent) {
 		result.Structured = in.StructuredContent
 	}
 	var texts []string
-	for _, block := range in.Content {
-		var content struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		}
-		if json.Unmarshal(block, &content) != nil {
-			content.Type = "unknown"
-		}
+	for _, content := range in.Content {
 		if content.Type == "text" {
 			texts = append(texts, content.Text)
 			continue
@@ -116,6 +112,34 @@ func parseToolResult(raw json.RawMessage) (ToolResult, error) {
 	}
 	result.Text = strings.Join(texts, "\n")
 	return result, nil
+}
+
+// toolResult is the result of tools/call as it is sent.
+type toolResult[Block contentBlock | oddBlock] struct {
+	Content           []Block         `json:"content"`
+	StructuredContent json.RawMessage `json:"structuredContent"`
+	IsError           bool            `json:"isError"`
+}
+
+type contentBlock struct{ Type, Text string }
+
+// oddBlock is a block that may be anything. One that is not as it should be costs no other.
+type oddBlock contentBlock
+
+// UnmarshalJSON never fails.
+func (o *oddBlock) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, (*contentBlock)(o)) != nil {
+		*o = oddBlock{Type: "unknown"}
+	}
+	return nil
+}
+
+func readToolResult[Block contentBlock | oddBlock](raw json.RawMessage) (in toolResult[Block], err error) {
+	if raw[0] != '{' {
+		return in, errors.New("it is not an object")
+	}
+	err = json.Unmarshal(raw, &in)
+	return in, err
 }
 
 // droppedType is the name a dropped block is counted under. A server that makes up a type for each block is counted

@@ -70,21 +70,21 @@ type incomingReply struct {
 }
 
 // send sends one leg, bounded as a whole by what the deadline grants: connecting, TLS, headers and the last byte of the
-// body. The leg is nil when it was not sent. Cancelling ctx does not stop it.
-func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (incomingReply, *Leg, *Failure) {
+// body. The leg is none, without a method, when it was not sent. ctx is not to be cancelled, see operate.
+func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (incomingReply, Leg, *Failure) {
 	if _, ok := deadline.Grant(); !ok {
-		return incomingReply{}, nil, out.exchange().budgetSpent(deadline.budget, out.spent)
+		return incomingReply{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
 	}
 
 	body, err := out.message.encode()
 	if err != nil {
-		return incomingReply{}, nil, InvalidRequest(out.server.Identifier, "Invalid request: the arguments are not JSON.")
+		return incomingReply{}, Leg{}, InvalidRequest(out.server.Identifier, "Invalid request: the arguments are not JSON.")
 	}
 	grant, ok := deadline.Grant() // again, because large arguments take a while to write down
 	if !ok {
-		return incomingReply{}, nil, out.exchange().budgetSpent(deadline.budget, out.spent)
+		return incomingReply{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline.bound(grant))
+	ctx, cancel := context.WithTimeout(ctx, deadline.bound(grant))
 	defer cancel()
 	var progress progress
 	method := http.MethodPost
@@ -93,13 +93,13 @@ func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (
 	}
 	req, err := t.build(ctx, method, out, body, &progress)
 	if err != nil {
-		return incomingReply{}, nil, InvalidRequest(out.server.Identifier, fmt.Sprintf(
+		return incomingReply{}, Leg{}, InvalidRequest(out.server.Identifier, fmt.Sprintf(
 			"Invalid request: the URL of %s is unusable, so nothing was sent. Correct it with \"legwork server set\".", named(out.server.Identifier)))
 	}
 
 	started := t.clock.Now()
 	reply, failure := t.exchange(ctx, req, out, &progress, grant, deadline)
-	leg := &Leg{Method: out.exchange().method, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: reply.status}
+	leg := Leg{Method: out.exchange().method, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: reply.status}
 	if failure != nil {
 		leg.Outcome = string(failure.Kind)
 	}
@@ -111,31 +111,36 @@ func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (
 // first byte is written; header is nil where none belong there.
 func (o outgoing) trace(ctx context.Context, header http.Header, p *progress) context.Context {
 	if end, ok := ctx.Deadline(); ok {
-		ctx = context.WithValue(ctx, grantEnd{}, end)
+		p.end = end
+		ctx = context.WithValue(ctx, grantEnd{}, &p.end)
 	}
 	if o.identity != nil {
 		ctx = context.WithValue(ctx, identityKey{}, o.identity)
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { p.reach(connecting) },
-		GotConn: func(httptrace.GotConnInfo) {
-			if header != nil {
-				o.secrets.set(header)
-			}
-			p.reach(connected)
-		},
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				p.reach(written)
-			}
-		},
-		GotFirstResponseByte: func() { p.reach(firstByte) },
-	})
+	p.header, p.secrets = header, o.secrets
+	p.hooks = httptrace.ClientTrace{GetConn: p.getConn, GotConn: p.gotConn, WroteRequest: p.wroteRequest, GotFirstResponseByte: p.gotFirstByte}
+	return httptrace.WithClientTrace(ctx, &p.hooks)
 }
+
+// What each request says alike; nobody changes them.
+var (
+	bodyType     = []string{"application/json"}
+	acceptAny    = []string{"application/json, text/event-stream"}
+	acceptStream = []string{"text/event-stream"}
+	userAgent    = []string{"legwork"}
+
+	revisionHeaders = func() map[string][]string {
+		all := map[string][]string{}
+		for _, revision := range handshakeRevisions {
+			all[revision] = []string{revision}
+		}
+		return all
+	}()
+)
 
 // build makes the request.
 func (t *Transport) build(ctx context.Context, method string, out outgoing, body []byte, p *progress) (*http.Request, error) {
-	header := http.Header{}
+	header := make(http.Header, 8)
 	ctx = out.trace(ctx, header, p)
 	req, err := http.NewRequestWithContext(ctx, method, out.server.URL, bytes.NewReader(body))
 	if err != nil {
@@ -146,14 +151,13 @@ func (t *Transport) build(ctx context.Context, method string, out outgoing, body
 	}
 	req.Header = header
 	if body != nil {
-		header.Set("Content-Type", "application/json")
-		header.Set("Accept", "application/json, text/event-stream")
+		header["Content-Type"], header["Accept"] = bodyType, acceptAny
 	}
 	if out.resume != "" {
-		header.Set("Accept", "text/event-stream")
+		header["Accept"] = acceptStream
 		header.Set("Last-Event-Id", out.resume)
 	}
-	header.Set("User-Agent", "legwork")
+	header["User-Agent"] = userAgent
 	for name, values := range out.extra {
 		header[name] = values
 	}
@@ -161,7 +165,9 @@ func (t *Transport) build(ctx context.Context, method string, out outgoing, body
 		header.Set("Mcp-Session-Id", out.session)
 	}
 	if out.revision != "" {
-		header.Set("Mcp-Protocol-Version", out.revision)
+		if header["Mcp-Protocol-Version"] = revisionHeaders[out.revision]; header["Mcp-Protocol-Version"] == nil {
+			header.Set("Mcp-Protocol-Version", out.revision)
+		}
 	}
 	return req, nil
 }
@@ -174,8 +180,6 @@ func (t *Transport) exchange(ctx context.Context, req *http.Request, out outgoin
 		return incomingReply{}, t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
 	}
 	defer resp.Body.Close()
-	// A body can outlive its request's context: that of a connection which the server switched to another protocol does.
-	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
 	p.reach(headers)
 
 	out.secrets.hideIn(resp.Header)
@@ -218,7 +222,7 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 	media = strings.ToLower(strings.TrimSpace(media))
 	switch {
 	case media == "application/json":
-		reply.answer, err = readJSON(body, out.message.ID, out.secrets.hide)
+		reply.answer, err = readJSON(body, resp.ContentLength, out.message.ID, out.secrets.hide)
 	case media == "text/event-stream":
 		reply.answer, err = readStream(body, out.message.ID, &reply.place, out.secrets.hide, out.serve)
 		if err == nil {
@@ -233,13 +237,15 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 			"Unsupported content type: %s answered %s with %s, which is neither JSON nor an event stream. Its URL may lead to something other than an MCP endpoint.",
 			named(ex.server), ex.method, what), nil
 	}
-	var bad errMalformed
-	switch {
-	case errors.As(err, &bad):
-		return incomingReply{session: reply.session, place: reply.place}, ex.malformed("%s", bad.what), nil
-	case err != nil:
-		return incomingReply{session: reply.session, place: reply.place}, nil, err
-	case reply.err != nil:
+	if err != nil {
+		useless := incomingReply{session: reply.session, place: reply.place}
+		var bad errMalformed
+		if errors.As(err, &bad) {
+			return useless, ex.malformed("%s", bad.what), nil
+		}
+		return useless, nil, err
+	}
+	if reply.err != nil {
 		return reply, rpcRefusal(ex, resp.StatusCode, reply.err), nil
 	}
 	return reply, nil, nil
@@ -524,7 +530,30 @@ type progress struct {
 	mu    sync.Mutex
 	phase int
 	body  int64
+
+	// For the hooks, which are one value with it so that a leg costs fewer. See trace.
+	hooks   httptrace.ClientTrace
+	header  http.Header
+	secrets secrets
+	end     time.Time
 }
+
+func (p *progress) getConn(string) { p.reach(connecting) }
+
+func (p *progress) gotConn(httptrace.GotConnInfo) {
+	if p.header != nil {
+		p.secrets.set(p.header)
+	}
+	p.reach(connected)
+}
+
+func (p *progress) wroteRequest(info httptrace.WroteRequestInfo) {
+	if info.Err == nil {
+		p.reach(written)
+	}
+}
+
+func (p *progress) gotFirstByte() { p.reach(firstByte) }
 
 func (p *progress) reach(phase int) {
 	p.mu.Lock()

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ func (m message) encode() ([]byte, error) {
 		m.reply.JSONRPC, value = "2.0", m.reply
 	}
 	var b bytes.Buffer
+	b.Grow(512)
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(value); err != nil {
@@ -110,33 +112,46 @@ func parseMessages(body []byte, id int64, serve func(theirs)) (found answer, ans
 	if len(body) == 0 {
 		return answer{}, false, malformedf("the answer is empty")
 	}
-	if !json.Valid(body) {
-		return answer{}, false, malformedf("the answer is not JSON; it begins with %s", excerpt(body))
+	if body[0] != '[' {
+		return parseMessage(body, id, serve)
 	}
-	messages := []json.RawMessage{body}
-	if body[0] == '[' {
-		if err := json.Unmarshal(body, &messages); err != nil || len(messages) == 0 {
-			return answer{}, false, malformedf("the answer is not a JSON-RPC message; it begins with %s", excerpt(body))
-		}
+	var messages []json.RawMessage
+	if json.Unmarshal(body, &messages) != nil || len(messages) == 0 {
+		return answer{}, false, noMessage(body)
 	}
 	var wrong error
 	for _, message := range messages {
-		var in incoming
-		if message[0] != '{' || json.Unmarshal(message, &in) != nil {
-			return answer{}, false, malformedf("the answer is not a JSON-RPC message; it begins with %s", excerpt(message))
-		}
-		if in.Method != "" {
-			if serve != nil && present(in.ID) {
-				serve(theirs{id: in.ID, method: in.Method})
-			}
-			continue
-		}
-		if found, err = in.answer(id); err == nil {
+		found, answered, err := parseMessage(message, id, serve)
+		if answered {
 			return found, true, nil
 		}
-		wrong = err
+		wrong = cmp.Or(err, wrong)
 	}
 	return answer{}, false, wrong
+}
+
+// parseMessage reads one message.
+func parseMessage(message []byte, id int64, serve func(theirs)) (found answer, answered bool, err error) {
+	var in incoming
+	if message[0] != '{' || json.Unmarshal(message, &in) != nil {
+		return answer{}, false, noMessage(message)
+	}
+	if in.Method != "" {
+		if serve != nil && present(in.ID) {
+			serve(theirs{id: in.ID, method: in.Method})
+		}
+		return answer{}, false, nil
+	}
+	found, err = in.answer(id)
+	return found, err == nil, err
+}
+
+// noMessage says what is wrong with what is no JSON-RPC message.
+func noMessage(body []byte) error {
+	if !json.Valid(body) {
+		return malformedf("the answer is not JSON; it begins with %s", excerpt(body))
+	}
+	return malformedf("the answer is not a JSON-RPC message; it begins with %s", excerpt(body))
 }
 
 func (in incoming) answer(id int64) (answer, error) {
@@ -196,12 +211,16 @@ func plain(raw json.RawMessage) string {
 }
 
 // readJSON reads an answer that is one JSON body. hide takes out of it what must not be kept.
-func readJSON(body io.Reader, id int64, hide func([]byte) []byte) (answer, error) {
-	data, err := io.ReadAll(body)
-	if err != nil {
+// Length is what the server says that the body has, or less than 0.
+func readJSON(body io.Reader, length, id int64, hide func([]byte) []byte) (answer, error) {
+	var data bytes.Buffer
+	if length > 0 {
+		data.Grow(int(min(length, 128<<10)) + bytes.MinRead) // no more on a stranger's word
+	}
+	if _, err := data.ReadFrom(body); err != nil {
 		return answer{}, err
 	}
-	return parseAnswer(hide(data), id)
+	return parseAnswer(hide(data.Bytes()), id)
 }
 
 var errTooLarge = errors.New("body passes the limit")
