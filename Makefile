@@ -24,7 +24,7 @@ test: compiler ## run every test under the race detector, on a private Postgres 
 
 .PHONY: faults
 faults: ## kill, stop and cut off what is around real workers; half an hour (TESTFLAGS='-run AtMostOnce')
-	LEGWORK_FAULTS=1 go test -count=1 -timeout 40m -v $(TESTFLAGS) ./internal/faults
+	LEGWORK_FAULTS=1 go test -count=1 -timeout 60m -v $(TESTFLAGS) ./internal/faults
 
 .PHONY: conformance
 conformance: ## drive the client through the official MCP conformance suite (needs npm)

@@ -10,6 +10,7 @@ import (
 	"legwork/config"
 	"legwork/mcp"
 	"legwork/store"
+	"legwork/worker"
 )
 
 func read(t *testing.T, path string) string {
@@ -116,5 +117,21 @@ func TestComposeTakesEachSettingAlone(t *testing.T) {
 				t.Errorf("%s=%s: %v", row.name, row.value, err)
 			}
 		}
+	}
+}
+
+// The default stands in the settings, for people, and in the worker, for programs that have one of their own.
+func TestDefaultConcurrencyIsOne(t *testing.T) {
+	cfg, err := config.Load(func(name string) (string, bool) {
+		switch name {
+		case "LEGWORK_DATABASE_URL":
+			return "postgres://localhost/legwork", true
+		case "LEGWORK_REDIS_URL":
+			return "redis://localhost", true
+		}
+		return "", false
+	})
+	if err != nil || cfg.Concurrency != worker.DefaultConcurrency {
+		t.Errorf("%v: the settings say %d, the worker %d", err, cfg.Concurrency, worker.DefaultConcurrency)
 	}
 }

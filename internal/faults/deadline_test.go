@@ -40,7 +40,7 @@ func TestTheDeadlineUnderLoad(t *testing.T) {
 			case machine <= late:
 				t.Fatalf("an operation ended %s after its grant, want %s at most and the %s that a bare timer was late", worst, late, machine)
 			case round == 5:
-				t.Fatalf("the machine was too busy in each of %d rounds to tell anything: a bare timer was late by %s", round, machine)
+				t.Skipf("the machine was too busy in each of %d rounds to tell anything: a bare timer was late by %s", round, machine)
 			}
 		}
 	})
