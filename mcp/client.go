@@ -140,7 +140,7 @@ func (c *Client) operate(ctx context.Context, server Server, budget Budget, conv
 	}
 	spent := o.spent()
 	if o.session != "" {
-		c.deleteSession(ctx, outgoing{server: server, secrets: o.secrets, identity: o.identity, session: o.session, revision: o.info.Revision})
+		c.deleteSession(ctx, &outgoing{server: server, secrets: o.secrets, identity: o.identity, session: o.session, revision: o.info.Revision})
 	}
 	if failure != nil {
 		return spent, failure
@@ -150,7 +150,7 @@ func (c *Client) operate(ctx context.Context, server Server, budget Budget, conv
 
 // deleteSession tells the server that the session is over, so that it does not keep it for ever. It happens beside the
 // path, is no leg of the operation, and its answer is of no interest.
-func (c *Client) deleteSession(ctx context.Context, out outgoing) {
+func (c *Client) deleteSession(ctx context.Context, out *outgoing) {
 	select {
 	case c.slots <- struct{}{}:
 	default:

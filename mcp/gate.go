@@ -216,6 +216,8 @@ func NewHTTPTransport(gate *Gate) *http.Transport {
 		// which would be a connection_lost that nobody can tell from a real one.
 		IdleConnTimeout:        4 * time.Second,
 		MaxResponseHeaderBytes: maxHeader,
+		ReadBufferSize:         2 << 10, // of each connection; most requests and answers are smaller, and thousands may wait at once
+		WriteBufferSize:        2 << 10,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 	}
 }

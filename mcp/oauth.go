@@ -66,7 +66,7 @@ func (o *operation) authorize() *Failure {
 		// In what the authorization server says: the secret, and the header that it stands in.
 		pair := url.QueryEscape(o.server.Credential.OAuth.ClientID) + ":" + url.QueryEscape(secret)
 		o.secrets = o.secrets.hiding(secret).hiding(base64.StdEncoding.EncodeToString([]byte(pair)))
-		token, leg, failure := o.client.transport.token(o.ctx, o.deadline, outgoing{
+		token, leg, failure := o.client.transport.token(o.ctx, o.deadline, &outgoing{
 			server: o.server, secrets: o.secrets, identity: o.identity, message: message{Method: methodToken}, spent: o.legs,
 		}, secret)
 		if leg.Method != "" {
@@ -82,7 +82,7 @@ func (o *operation) authorize() *Failure {
 }
 
 // token asks for an access token, bounded by what the deadline grants. The leg is none, without a method, when it was not sent.
-func (t *Transport) token(ctx context.Context, deadline Deadline, out outgoing, secret string) (Token, Leg, *Failure) {
+func (t *Transport) token(ctx context.Context, deadline Deadline, out *outgoing, secret string) (Token, Leg, *Failure) {
 	grant, ok := deadline.Grant()
 	if !ok {
 		return Token{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
@@ -129,7 +129,7 @@ func (t *Transport) token(ctx context.Context, deadline Deadline, out outgoing, 
 }
 
 // refusedToken is the failure for an answer that holds no token.
-func (o outgoing) refusedToken(status int, err error) *Failure {
+func (o *outgoing) refusedToken(status int, err error) *Failure {
 	ex := o.exchange()
 	var retrieve *oauth2.RetrieveError
 	if !errors.As(err, &retrieve) {
@@ -172,7 +172,7 @@ const maxTokenAnswer = 256 << 10
 // no whole answer came.
 type tokenLine struct {
 	transport *Transport
-	out       outgoing
+	out       *outgoing
 	deadline  Deadline
 	grant     time.Duration
 	status    int

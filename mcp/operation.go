@@ -33,8 +33,7 @@ type operation struct {
 	renewed    bool // the session was opened anew
 	reasserted bool // a request was repeated because its revision was not recognised at first
 
-	ask    func(theirs) // answers requests of the server's, of which this leg has answered so many
-	served int
+	served int // requests of the server's that this leg has answered
 
 	proven bool // the server has answered in the manner of the stateless revision
 }
@@ -305,7 +304,8 @@ func (o *operation) resume(method string, reply incomingReply, failure *Failure)
 			return reply, exchange{server: o.server.Identifier, method: method}.putOff(pause, left, o.deadline.budget)
 		}
 		time.Sleep(pause)
-		again, cut := o.send(outgoing{message: message{ID: o.lastID, Method: method}, session: o.session, revision: o.info.Revision, resume: reply.place.id, serve: o.serve()})
+		o.served = 0
+		again, cut := o.send(outgoing{message: message{ID: o.lastID, Method: method}, session: o.session, revision: o.info.Revision, resume: reply.place.id, asked: o})
 		switch {
 		case cut == nil:
 			return again, nil
@@ -326,16 +326,8 @@ func (o *operation) resume(method string, reply incomingReply, failure *Failure)
 // maxServed is how many requests of its own a server may have answered during one leg.
 const maxServed = 16
 
-// serve answers what a server asks while it works on our request; some wait for that. A ping is answered, all else is
+// answerTheirs answers what a server asks while it works on our request; some wait for that. A ping is answered, all else is
 // nothing that legwork can do. How the answer is received makes no difference to the operation, but the time it takes.
-func (o *operation) serve() func(theirs) {
-	o.served = 0
-	if o.ask == nil {
-		o.ask = o.answerTheirs
-	}
-	return o.ask
-}
-
 func (o *operation) answerTheirs(asked theirs) {
 	if o.served++; o.served > maxServed {
 		return
@@ -352,12 +344,13 @@ func (o *operation) leg(m message, extra http.Header) (incomingReply, *Failure) 
 	if extra != nil {
 		return o.send(outgoing{message: m, extra: extra})
 	}
-	return o.send(outgoing{message: m, session: o.session, revision: o.info.Revision, serve: o.serve()})
+	o.served = 0
+	return o.send(outgoing{message: m, session: o.session, revision: o.info.Revision, asked: o})
 }
 
 func (o *operation) send(out outgoing) (incomingReply, *Failure) {
 	out.server, out.secrets, out.identity, out.spent = o.server, o.secrets, o.identity, o.legs
-	reply, leg, failure := o.client.transport.send(o.ctx, o.deadline, out)
+	reply, leg, failure := o.client.transport.send(o.ctx, o.deadline, &out)
 	if reply.status == http.StatusUnauthorized {
 		o.token = Token{}
 	}

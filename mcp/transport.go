@@ -45,13 +45,13 @@ type outgoing struct {
 	extra    http.Header // what the stateless revision repeats in headers
 	spent    []Leg       // the legs before this one, for the sentence of a spent budget
 	resume   string      // the event after which a stream is taken up again; then the message is not sent, but awaited
-	serve    func(theirs)
+	asked    *operation  // who answers what the server asks meanwhile; nil: nobody
 }
 
 // resumed marks the legs that take a stream up again.
 const resumed = " (resumed)"
 
-func (o outgoing) exchange() exchange {
+func (o *outgoing) exchange() exchange {
 	method := o.message.Method
 	if o.resume != "" {
 		method += resumed
@@ -71,7 +71,7 @@ type incomingReply struct {
 
 // send sends one leg, bounded as a whole by what the deadline grants: connecting, TLS, headers and the last byte of the
 // body. The leg is none, without a method, when it was not sent. ctx is not to be cancelled, see operate.
-func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (incomingReply, Leg, *Failure) {
+func (t *Transport) send(ctx context.Context, deadline Deadline, out *outgoing) (incomingReply, Leg, *Failure) {
 	if _, ok := deadline.Grant(); !ok {
 		return incomingReply{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
 	}
@@ -109,7 +109,7 @@ func (t *Transport) send(ctx context.Context, deadline Deadline, out outgoing) (
 // trace is a context for one request: it notes how far that comes, bounds its dial and says which connections it may go over.
 // The secrets go onto the request when a connection stands, which is after the gate approved of the address, and before the
 // first byte is written; header is nil where none belong there.
-func (o outgoing) trace(ctx context.Context, header http.Header, p *progress) context.Context {
+func (o *outgoing) trace(ctx context.Context, header http.Header, p *progress) context.Context {
 	if end, ok := ctx.Deadline(); ok {
 		p.end = end
 		ctx = context.WithValue(ctx, grantEnd{}, &p.end)
@@ -139,7 +139,7 @@ var (
 )
 
 // build makes the request.
-func (t *Transport) build(ctx context.Context, method string, out outgoing, body []byte, p *progress) (*http.Request, error) {
+func (t *Transport) build(ctx context.Context, method string, out *outgoing, body []byte, p *progress) (*http.Request, error) {
 	header := make(http.Header, 8)
 	ctx = out.trace(ctx, header, p)
 	req, err := http.NewRequestWithContext(ctx, method, out.server.URL, bytes.NewReader(body))
@@ -173,7 +173,7 @@ func (t *Transport) build(ctx context.Context, method string, out outgoing, body
 }
 
 // exchange is one request and its answer. The reply's status is 0 when none came.
-func (t *Transport) exchange(ctx context.Context, req *http.Request, out outgoing, p *progress, grant time.Duration, deadline Deadline) (incomingReply, *Failure) {
+func (t *Transport) exchange(ctx context.Context, req *http.Request, out *outgoing, p *progress, grant time.Duration, deadline Deadline) (incomingReply, *Failure) {
 	started := t.clock.Now()
 	resp, err := t.http.RoundTrip(req)
 	if err != nil {
@@ -194,7 +194,7 @@ func (t *Transport) exchange(ctx context.Context, req *http.Request, out outgoin
 }
 
 // readReply makes of a response what it means. An error is one of reading, which only the caller can judge.
-func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply, *Failure, error) {
+func readReply(resp *http.Response, body *bounded, out *outgoing) (incomingReply, *Failure, error) {
 	ex := out.exchange()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		failure, rpc := refusal(resp, body, out)
@@ -224,7 +224,11 @@ func readReply(resp *http.Response, body *bounded, out outgoing) (incomingReply,
 	case media == "application/json":
 		reply.answer, err = readJSON(body, resp.ContentLength, out.message.ID, out.secrets.hide)
 	case media == "text/event-stream":
-		reply.answer, err = readStream(body, out.message.ID, &reply.place, out.secrets.hide, out.serve)
+		var serve func(theirs)
+		if out.asked != nil {
+			serve = out.asked.answerTheirs
+		}
+		reply.answer, err = readStream(body, out.message.ID, &reply.place, out.secrets.hide, serve)
 		if err == nil {
 			letEnd(resp.Body)
 		}
@@ -284,7 +288,7 @@ func visible(id string) bool {
 
 // refusal is the failure for a status outside 2xx. A server that explains itself in JSON-RPC is quoted, unless the status
 // itself tells the operator what to do.
-func refusal(resp *http.Response, body io.Reader, out outgoing) (*Failure, *rpcError) {
+func refusal(resp *http.Response, body io.Reader, out *outgoing) (*Failure, *rpcError) {
 	ex := out.exchange()
 	status := resp.StatusCode
 	say := ""
@@ -320,7 +324,7 @@ func refusal(resp *http.Response, body io.Reader, out outgoing) (*Failure, *rpcE
 }
 
 // notLetIn says what was shown to a server that let nobody in, and what it asks for instead.
-func (o outgoing) notLetIn(header http.Header) string {
+func (o *outgoing) notLetIn(header http.Header) string {
 	credential := o.server.Credential
 	say := "it wants a credential and none is configured"
 	switch {
