@@ -42,7 +42,7 @@ func TestAStepFromTaskToRow(t *testing.T) {
 	if string(step.Arguments) != arguments {
 		t.Errorf("arguments = %s, want %s", step.Arguments, arguments)
 	}
-	if sent := server.Sent("tools/call"); len(sent) != 1 || string(sent[0].Params) != `{"arguments":`+arguments+`,"name":"search"}` {
+	if sent := server.Sent("tools/call"); len(sent) != 1 || string(sent[0].Params) != `{"name":"search","arguments":`+arguments+`}` {
 		t.Errorf("the server was sent %s", sent[0].Params)
 	}
 	want := `{"text":"[dropped, because only text is kept: 1 image]\n42 hits","structured":{"total":9007199254740993,"odd":"a\ufffdb\ufffd"},"is_error":false,"dropped":{"image":1}}`
