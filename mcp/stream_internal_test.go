@@ -82,6 +82,7 @@ func TestReadStream(t *testing.T) {
 		{"after other things", "event: ping\ndata: x\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\ndata: " + result + "\n\n", "", nil},
 		{"after requests of the server's", "data: {\"jsonrpc\":\"2.0\",\"id\":\"s1\",\"method\":\"ping\"}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"roots/list\"}\n\ndata: " + result + "\n\n", "", []string{`ping "s1"`, "roots/list 2"}},
 		{"in an array", "data: [{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}," + result + "]\n\n", "", nil},
+		{"in an array with what is no message", "data: [5," + result + "]\n\n", "not a JSON-RPC message", nil},
 		{"after events of white space", "data:\ndata:\n\ndata:  \n\ndata: " + result + "\n\n", "", nil},
 		{"without its blank line", "data: " + result, "", nil},
 		{"cut in the middle", "data: " + result[:20], "ended within the answer", nil},

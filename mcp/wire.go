@@ -113,7 +113,11 @@ func parseMessages(body []byte, id int64, serve func(theirs)) (found answer, ans
 		return answer{}, false, malformedf("the answer is empty")
 	}
 	if body[0] != '[' {
-		return parseMessage(body, id, serve)
+		in, err := readMessage(body)
+		if err != nil {
+			return answer{}, false, err
+		}
+		return in.take(id, serve)
 	}
 	var messages []json.RawMessage
 	if json.Unmarshal(body, &messages) != nil || len(messages) == 0 {
@@ -121,7 +125,11 @@ func parseMessages(body []byte, id int64, serve func(theirs)) (found answer, ans
 	}
 	var wrong error
 	for _, message := range messages {
-		found, answered, err := parseMessage(message, id, serve)
+		in, err := readMessage(message)
+		if err != nil {
+			return answer{}, false, err
+		}
+		found, answered, err := in.take(id, serve)
 		if answered {
 			return found, true, nil
 		}
@@ -130,12 +138,15 @@ func parseMessages(body []byte, id int64, serve func(theirs)) (found answer, ans
 	return answer{}, false, wrong
 }
 
-// parseMessage reads one message.
-func parseMessage(message []byte, id int64, serve func(theirs)) (found answer, answered bool, err error) {
-	var in incoming
+func readMessage(message []byte) (in incoming, err error) {
 	if message[0] != '{' || json.Unmarshal(message, &in) != nil {
-		return answer{}, false, noMessage(message)
+		return incoming{}, noMessage(message)
 	}
+	return in, nil
+}
+
+// take hands a request of the server's to serve, and reads an answer.
+func (in incoming) take(id int64, serve func(theirs)) (found answer, answered bool, err error) {
 	if in.Method != "" {
 		if serve != nil && present(in.ID) {
 			serve(theirs{id: in.ID, method: in.Method})
