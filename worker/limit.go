@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,20 +51,35 @@ func newLanes(concurrency int) *lanes {
 	return &lanes{share: max(1, concurrency/5), servers: map[string]*lane{}}
 }
 
-// enter takes a place in a server's lane. Where there is none the job is noted, to be called when there is; both at once, so
-// that no place becomes free in between. It tells how many jobs then wait, and how many operations are under way.
-func (l *lanes) enter(server string, job job) (ok bool, waiting, underWay int) {
+// entry is how a job was met at its server's lane.
+type entry struct {
+	ok       bool // it has a place; otherwise it is noted, to be called when there is one
+	waited   bool // it was noted before
+	waiting  int  // jobs that are noted now
+	underWay int  // operations, its own with them
+}
+
+// enter takes a place in a server's lane. Where there is none the job is noted, in the place that it had if it comes again;
+// both at once, so that no place becomes free in between.
+func (l *lanes) enter(server string, job job) entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.servers[server]
-	if lane.underWay < lane.limit {
+	at := slices.IndexFunc(lane.parked, func(p parkedJob) bool { return p.queue == job.queue && p.id == job.id })
+	e := entry{ok: lane.underWay < lane.limit, waited: at >= 0}
+	switch {
+	case e.ok:
 		lane.underWay++
-		return true, len(lane.parked), lane.underWay
-	}
-	if len(lane.parked) < maxParked {
+		if e.waited {
+			lane.parked = slices.Delete(lane.parked, at, at+1)
+		}
+	case e.waited:
+		lane.parked[at].at = time.Now()
+	case len(lane.parked) < maxParked:
 		lane.parked = append(lane.parked, parkedJob{job, time.Now()})
 	}
-	return false, len(lane.parked), lane.underWay
+	e.waiting, e.underWay = len(lane.parked), lane.underWay
+	return e
 }
 
 // join takes a place in a server's lane though there may be none: for an operation that is already the worker's to run.
@@ -93,29 +109,25 @@ func (l *lanes) learn(server string, limit int) {
 	l.servers[server].limit = limit
 }
 
-// leave gives a place back. Where a task waits for it, that one is returned, and how many then still wait.
-func (l *lanes) leave(server string) (next parkedJob, waiting int, ok bool) {
+// leave gives a place back, and tells whether jobs wait.
+func (l *lanes) leave(server string) (wait bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.servers[server]
 	lane.underWay--
-	return lane.call()
+	return len(lane.parked) > 0
 }
 
-// call takes the task that has waited longest, where there is room for it.
-func (l *lane) call() (next parkedJob, waiting int, ok bool) {
-	if len(l.parked) == 0 || l.underWay >= l.limit {
-		return parkedJob{}, len(l.parked), false
-	}
-	next, l.parked = l.parked[0], l.parked[1:]
-	return next, len(l.parked), true
-}
-
-// callNext takes the next waiting task of a server, after one that could not be called back.
-func (l *lanes) callNext(server string) (next parkedJob, waiting int, ok bool) {
+// next takes the job that has waited longest for a server, where there is room for it, and tells how many then still wait.
+func (l *lanes) next(server string) (next parkedJob, waiting int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.servers[server].call()
+	lane := l.servers[server]
+	if len(lane.parked) == 0 || lane.underWay >= lane.limit {
+		return parkedJob{}, len(lane.parked), false
+	}
+	next, lane.parked = lane.parked[0], lane.parked[1:]
+	return next, len(lane.parked), true
 }
 
 // room tells which servers have both jobs that wait and places for them.
@@ -142,19 +154,22 @@ func (w *Worker) enterLane(ctx context.Context, server string, job job) error {
 		}
 		w.lanes.learn(server, row.MaxInFlight)
 	}
-	ok, waiting, underWay := w.lanes.enter(server, job)
-	if ok {
+	e := w.lanes.enter(server, job)
+	if e.ok {
+		if e.waited {
+			w.fewerWait(server, e.waiting)
+		}
 		return nil
 	}
-	w.metrics.waiting(server, waiting)
-	if waiting == 1 {
+	w.metrics.waiting(server, e.waiting)
+	if e.waiting == 1 && !e.waited {
 		w.log.WithField("server", server).Warnf(
-			"server %q has %d operations of this worker under way, as many as it may have: further jobs wait (max_in_flight)", server, underWay)
+			"server %q has %d operations of this worker under way, as many as it may have: further jobs wait (max_in_flight)", server, e.underWay)
 	}
 	// Called back long before that, but for a worker that dies. Not all at once, and the later the more there are.
-	after := parkTime * time.Duration(1+waiting/1000)
+	after := parkTime * time.Duration(1+e.waiting/1000)
 	return busyError{
-		why:    fmt.Sprintf("it waits for a place: server %q has %d operations of this worker under way, as many as it may have", server, underWay),
+		why:    fmt.Sprintf("it waits for a place: server %q has %d operations of this worker under way, as many as it may have", server, e.underWay),
 		after:  after + rand.N(after/2),
 		parked: true,
 	}
@@ -162,25 +177,30 @@ func (w *Worker) enterLane(ctx context.Context, server string, job job) error {
 
 // leaveLane gives the place back and calls the task that has waited longest for it.
 func (w *Worker) leaveLane(server string) {
-	next, waiting, ok := w.lanes.leave(server)
-	if !ok {
-		return
+	if w.lanes.leave(server) {
+		w.running.Go(func() { w.callUp(server, 1) })
 	}
-	w.running.Go(func() {
-		for ; ok; next, waiting, ok = w.lanes.callNext(server) {
-			if w.call(server, next, waiting) {
-				return
-			}
-		}
-	})
 }
 
-func (w *Worker) call(server string, next parkedJob, waiting int) bool {
+// callUp calls waiting jobs into so many places of a server, and passes over those that need no call any more.
+func (w *Worker) callUp(server string, places int) {
+	for places > 0 {
+		next, waiting, ok := w.lanes.next(server)
+		if !ok {
+			return
+		}
+		w.fewerWait(server, waiting)
+		if w.callBack(next) {
+			places--
+		}
+	}
+}
+
+func (w *Worker) fewerWait(server string, waiting int) {
 	w.metrics.waiting(server, waiting)
 	if waiting == 0 {
 		w.log.WithField("server", server).Infof("no job waits for server %q any more", server)
 	}
-	return w.callBack(next)
 }
 
 // callWaiting fills places that no operation of this worker gave back: a limit was raised, or another worker took the
@@ -194,16 +214,8 @@ func (w *Worker) callWaiting(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for server, room := range w.lanes.room() {
-			for room > 0 {
-				next, waiting, ok := w.lanes.callNext(server)
-				if !ok {
-					break
-				}
-				if w.call(server, next, waiting) {
-					room--
-				}
-			}
+		for server, places := range w.lanes.room() {
+			w.callUp(server, places)
 		}
 	}
 }

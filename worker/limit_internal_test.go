@@ -1,0 +1,45 @@
+package worker
+
+import "testing"
+
+// A job that comes again before it is called, as one does that nobody calls for long, is one job still.
+func TestAJobThatComesAgainWaitsOnce(t *testing.T) {
+	t.Parallel()
+	l := newLanes(5)
+	l.learn("docs", 0) // a fifth of them: one
+	first, second, third := job{id: "1", queue: QueueAgent}, job{id: "2", queue: QueueAgent}, job{id: "3", queue: QueueAgent}
+	for _, want := range []struct {
+		job
+		entry
+	}{
+		{first, entry{ok: true, underWay: 1}},
+		{second, entry{waiting: 1, underWay: 1}},
+		{third, entry{waiting: 2, underWay: 1}},
+		{second, entry{waited: true, waiting: 2, underWay: 1}},
+		{job{id: "2", queue: QueueImport}, entry{waiting: 3, underWay: 1}}, // another queue's
+	} {
+		if got := l.enter("docs", want.job); got != want.entry {
+			t.Errorf("job %s of queue %s: %+v, want %+v", want.id, want.queue, got, want.entry)
+		}
+	}
+	if !l.leave("docs") {
+		t.Error("nobody waits")
+	}
+	// The third comes by itself, and is not called afterwards.
+	if got, want := l.enter("docs", third), (entry{ok: true, waited: true, waiting: 2, underWay: 1}); got != want {
+		t.Errorf("the third: %+v, want %+v", got, want)
+	}
+	l.leave("docs")
+	for _, want := range []struct {
+		queue   string
+		waiting int
+	}{{QueueAgent, 1}, {QueueImport, 0}} {
+		next, waiting, ok := l.next("docs")
+		if !ok || next.id != "2" || next.queue != want.queue || waiting != want.waiting {
+			t.Errorf("called %+v of %d that wait (%v), want 2 of queue %s and %d", next.job, waiting, ok, want.queue, want.waiting)
+		}
+	}
+	if _, _, ok := l.next("docs"); ok {
+		t.Error("one is called that does not wait")
+	}
+}
