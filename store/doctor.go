@@ -13,9 +13,7 @@ import (
 // tools may be called again, and those whose may not.
 func (s *Store) StepsPastLease(ctx context.Context, longer time.Duration) (repeatable, final []uuid.UUID, err error) {
 	repeatable, final, err = s.sorted(ctx, `
-		select s.id, exists (
-			select from mcp_tool t
-			where t.server = s.server and t.remote_name = s.tool and t.effect in ('read_only', 'idempotent_write'))
+		select s.id, `+mayRepeat+`
 		from agent_step s
 		where s.status = 'running' and s.lease_expires_at <= now() - $1::interval
 		order by s.lease_expires_at`, longer)

@@ -36,9 +36,9 @@ func counted(n int, what string) string {
 }
 
 // Prune removes what ended before that time, one batch at most of each: steps that are settled; once those are less than a
-// batch, runs that have ended and have no steps left, and import errors. It is done once a call removes less than a batch of each. What waits, awaits
-// approval or runs stays, however old it is. Several may prune at once, beside workers: rows that somebody else has locked
-// are left for later. The count is of what was removed, beside an error too.
+// batch, runs that have ended and have no steps left, and import errors. It is done once a call removes less than a batch of
+// each. What waits, awaits approval or runs stays, however old it is. Several may prune at once, beside workers: rows that
+// somebody else has locked are left for later. The count is of what was removed, beside an error too.
 func (s *Store) Prune(ctx context.Context, before time.Time, batch int) (Pruned, error) {
 	var pruned Pruned
 	for _, part := range []struct {

@@ -57,6 +57,21 @@ const stepColumns = `s.id, s.run_id, s.position, s.kind, s.server, s.tool, s.arg
 	s.lease_expires_at, s.failure_kind, s.failure_message, s.asked, s.result, s.budget_ms, s.legs, s.created_at,
 	s.started_at, s.finished_at`
 
+// mayRepeat is whether the tool of a step, which goes by s, may be called a second time, as its operator declared.
+const mayRepeat = `exists (
+	select from mcp_tool t
+	where t.server = s.server and t.remote_name = s.tool and t.effect in ('read_only', 'idempotent_write'))`
+
+// newRun inserts the run ($2) of a step ($1) that has no row yet, unless it is there or there is none. What inserts the step
+// reads from it first, so that all who do take the two rows in one order and cannot deadlock.
+const newRun = `run as (
+	insert into agent_run (id)
+	select $2::uuid
+	where $2::uuid is not null and not exists (select from agent_step where id = $1)
+	on conflict (id) do nothing
+	returning *
+)`
+
 func (s *Step) columns() []any {
 	return []any{
 		&s.ID, &s.RunID, &s.Position, &s.Kind, (*zeronull.Text)(&s.Server), (*zeronull.Text)(&s.Tool),
@@ -154,16 +169,9 @@ var errAgain = errors.New("look again")
 
 // claimStep is the hot path: one statement. No row back is [ErrNotFound].
 func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, error) {
-	// The insert reads the run's insert first, so that all claims take the two rows in one order and cannot deadlock.
-	// What it decides on a conflict, it decides on the row as it stands then, not on the statement's snapshot.
+	// What the insert decides on a conflict, it decides on the row as it stands then, not on the statement's snapshot.
 	rows, err := s.pool.Query(ctx, `
-		with run as (
-			insert into agent_run (id)
-			select $2::uuid
-			where $2::uuid is not null and not exists (select from agent_step where id = $1)
-			on conflict (id) do nothing
-			returning *
-		), claimed as (
+		with `+newRun+`, claimed as (
 			insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, claim, claimed_by,
 				lease_expires_at, started_at)
 			select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'running', 1, $6::text,
@@ -179,10 +187,7 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 					$7::interval))),
 				started_at = clock_timestamp()
 			where s.status = 'pending'
-				or s.status = 'running' and s.lease_expires_at <= clock_timestamp() and exists (
-					select from mcp_tool t
-					where t.server = s.server and t.remote_name = s.tool
-						and t.effect in ('read_only', 'idempotent_write'))
+				or s.status = 'running' and s.lease_expires_at <= clock_timestamp() and `+mayRepeat+`
 			returning s.*
 		)
 		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`, t.not_callable,
@@ -226,10 +231,9 @@ func (s *Store) unclaimed(ctx context.Context, request StepRequest) (Claim, erro
 	rows, err := s.pool.Query(ctx, `
 		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`,
 			coalesce(s.lease_expires_at <= clock_timestamp(), false),
-			coalesce(t.effect in ('read_only', 'idempotent_write'), false)
+			`+mayRepeat+`
 		from agent_step s
 		left join mcp_server v on v.identifier = s.server
-		left join mcp_tool t on t.server = s.server and t.remote_name = s.tool
 		left join agent_run r on r.id = s.run_id
 		where s.id = $1`, request.ID)
 	claim, err := one(rows, err, func(row pgx.CollectableRow) (Claim, error) {
@@ -376,13 +380,7 @@ func (s *Store) settledBefore(ctx context.Context, id uuid.UUID, claim int64) (S
 // whatever becomes of its task.
 func (s *Store) AddStep(ctx context.Context, request StepRequest) error {
 	_, err := s.pool.Exec(ctx, `
-		with run as (
-			insert into agent_run (id)
-			select $2::uuid
-			where $2::uuid is not null and not exists (select from agent_step where id = $1)
-			on conflict (id) do nothing
-			returning id
-		)
+		with `+newRun+`
 		insert into agent_step (id, run_id, kind, server, tool, arguments, status)
 		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'pending'
 		from (select count(*) from run) as created
@@ -400,13 +398,7 @@ func (s *Store) AddStep(ctx context.Context, request StepRequest) error {
 // it was this call that settled it.
 func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Failure) (Step, bool, error) {
 	rows, err := s.pool.Query(ctx, `
-		with run as (
-			insert into agent_run (id)
-			select $2::uuid
-			where $2::uuid is not null and not exists (select from agent_step where id = $1)
-			on conflict (id) do nothing
-			returning id
-		)
+		with `+newRun+`
 		insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, claimed_by, failure_kind,
 			failure_message, asked, finished_at)
 		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'failed', $6::text, $7::text, $8::text, $9::text,
@@ -437,9 +429,7 @@ func (s *Store) SettleInterrupted(ctx context.Context, limit int, sentence func(
 	rows, err := s.pool.Query(ctx, `
 		select `+stepColumns+`
 		from agent_step s
-		where s.status = 'running' and s.lease_expires_at <= clock_timestamp() and not exists (
-			select from mcp_tool t
-			where t.server = s.server and t.remote_name = s.tool and t.effect in ('read_only', 'idempotent_write'))
+		where s.status = 'running' and s.lease_expires_at <= clock_timestamp() and not `+mayRepeat+`
 		order by s.lease_expires_at
 		limit $1`, limit)
 	if err != nil {

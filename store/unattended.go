@@ -26,9 +26,7 @@ func (s *Store) Unattended(ctx context.Context, after time.Duration, limit int) 
 			select s.id from agent_step s
 			where s.status = 'running' and s.lease_expires_at <= now()
 				and (s.woken_at is null or s.woken_at < greatest(s.lease_expires_at, now() - $1::interval))
-				and exists (
-					select from mcp_tool t
-					where t.server = s.server and t.remote_name = s.tool and t.effect in ('read_only', 'idempotent_write'))
+				and `+mayRepeat+`
 			order by s.lease_expires_at
 			limit $2
 			for update of s skip locked

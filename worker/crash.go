@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -76,6 +75,3 @@ func (w *Worker) crashed(reason any, fields logrus.Fields) string {
 	w.log.WithFields(fields).WithField("stack", string(debug.Stack())).Error("legwork itself failed; the worker goes on: " + what)
 	return what
 }
-
-// isCrash tells whether a task was sent back because its handler panicked.
-func isCrash(err error) bool { return errors.As(err, new(crashError)) }

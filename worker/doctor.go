@@ -62,13 +62,13 @@ func Doctor(ctx context.Context, rows *store.Store, opt asynq.RedisConnOpt, repa
 	if err := rows.Check(ctx); err != nil {
 		return report, err
 	}
-	client, ok := opt.MakeRedisClient().(redis.UniversalClient)
-	if !ok {
-		return report, fmt.Errorf("this form of Redis connection (%T) is not known", opt)
+	client, err := openRedis(opt)
+	if err != nil {
+		return report, err
 	}
 	defer client.Close()
 	if err := ping(ctx, client); err != nil {
-		return report, fmt.Errorf("cannot reach Redis, correct LEGWORK_REDIS_URL or start it: %w", err)
+		return report, unreachableRedis(err)
 	}
 	d := &doctor{rows: rows, queue: asynq.NewInspectorFromRedisClient(client), tasks: asynq.NewClientFromRedisClient(client), repair: repair}
 	for _, look := range []func(context.Context) ([]Finding, error){
@@ -241,19 +241,12 @@ func (d *doctor) runs(ctx context.Context) ([]Finding, error) {
 }
 
 func (d *doctor) queues(context.Context) ([]Finding, error) {
-	all, err := d.queue.Queues()
+	all, err := queueInfos(d.queue)
 	if err != nil {
-		return nil, fmt.Errorf("list the queues: %w", err)
+		return nil, fmt.Errorf("look at the queues: %w", err)
 	}
 	var paused []string
-	for _, name := range all {
-		if _, ours := queues[name]; !ours {
-			continue
-		}
-		info, err := d.queue.GetQueueInfo(name)
-		if err != nil {
-			return nil, fmt.Errorf("look at queue %q: %w", name, err)
-		}
+	for name, info := range all {
 		if info.Paused {
 			paused = append(paused, name)
 		}
@@ -318,7 +311,7 @@ func (d *doctor) attended(step store.Step) (bool, error) {
 	own := step.ID.String()
 	waking := wakingID(step)
 	for queue := range queues {
-		task, err := d.task(queue, waking)
+		task, err := findTask(d.queue, queue, waking)
 		if err != nil {
 			return false, err
 		}
@@ -329,7 +322,7 @@ func (d *doctor) attended(step store.Step) (bool, error) {
 			continue
 		}
 		// The task that the dead worker had: where asynq still calls it active, it is nobody's.
-		task, err = d.task(queue, own)
+		task, err = findTask(d.queue, queue, own)
 		if err != nil {
 			return false, err
 		}
@@ -338,22 +331,6 @@ func (d *doctor) attended(step store.Step) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-func done(task *asynq.TaskInfo) bool {
-	return task.State == asynq.TaskStateArchived || task.State == asynq.TaskStateCompleted
-}
-
-// task is nil when there is none.
-func (d *doctor) task(queue, id string) (*asynq.TaskInfo, error) {
-	task, err := d.queue.GetTaskInfo(queue, id)
-	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for task %s: %w", id, err)
-	}
-	return task, nil
 }
 
 // wake gives tasks to the steps, if it is to repair, and tells how many have one now.

@@ -173,8 +173,8 @@ func (h *Health) enter(p phase) {
 
 // open begins to look at Redis and Postgres on behalf of whoever asks; close ends it and waits for a look that is under way.
 func (h *Health) open(opt asynq.RedisConnOpt) {
-	client, ok := opt.MakeRedisClient().(redis.UniversalClient)
-	if !ok {
+	client, err := openRedis(opt)
+	if err != nil {
 		return // CheckRedis has refused it
 	}
 	dials := new(dialHook)

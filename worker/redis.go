@@ -14,16 +14,29 @@ import (
 // CheckRedis checks that the queue can keep its promises on this Redis: reachable, 6.2 or newer, and never evicting keys.
 // The error says what to change.
 func CheckRedis(ctx context.Context, opt asynq.RedisConnOpt) error {
-	client, ok := opt.MakeRedisClient().(redis.UniversalClient)
-	if !ok {
-		return fmt.Errorf("this form of Redis connection (%T) is not known", opt)
+	client, err := openRedis(opt)
+	if err != nil {
+		return err
 	}
 	defer client.Close()
 	text, err := client.Info(ctx).Result()
 	if err != nil {
-		return fmt.Errorf("cannot reach Redis, correct LEGWORK_REDIS_URL or start it: %w", err)
+		return unreachableRedis(err)
 	}
 	return checkInfo(parseInfo(text))
+}
+
+// openRedis makes a client of the queue's Redis, which connects when it is used.
+func openRedis(opt asynq.RedisConnOpt) (redis.UniversalClient, error) {
+	client, ok := opt.MakeRedisClient().(redis.UniversalClient)
+	if !ok {
+		return nil, fmt.Errorf("this form of Redis connection (%T) is not known", opt)
+	}
+	return client, nil
+}
+
+func unreachableRedis(err error) error {
+	return fmt.Errorf("cannot reach Redis, correct LEGWORK_REDIS_URL or start it: %w", err)
 }
 
 // checkInfo judges what INFO says. A field that is missing is not held against a server that speaks the protocol but

@@ -89,13 +89,11 @@ func wakingID(step store.Step) string {
 // attends tells whether a queue holds a task of this id that will be delivered. One that will not is removed: it keeps the
 // id from being used.
 func attends(queue *asynq.Inspector, name, id string) (bool, error) {
-	task, err := queue.GetTaskInfo(name, id)
-	switch {
-	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("look for task %s: %w", id, err)
-	case task.State != asynq.TaskStateArchived && task.State != asynq.TaskStateCompleted:
+	task, err := findTask(queue, name, id)
+	if task == nil || err != nil {
+		return false, err
+	}
+	if !done(task) {
 		return true, nil
 	}
 	err = queue.DeleteTask(name, id)
@@ -103,4 +101,21 @@ func attends(queue *asynq.Inspector, name, id string) (bool, error) {
 		return false, fmt.Errorf("remove task %s, which is done with: %w", id, err)
 	}
 	return false, nil
+}
+
+// findTask is nil when there is none.
+func findTask(queue *asynq.Inspector, name, id string) (*asynq.TaskInfo, error) {
+	task, err := queue.GetTaskInfo(name, id)
+	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for task %s: %w", id, err)
+	}
+	return task, nil
+}
+
+// done tells whether a task will not be delivered any more.
+func done(task *asynq.TaskInfo) bool {
+	return task.State == asynq.TaskStateArchived || task.State == asynq.TaskStateCompleted
 }

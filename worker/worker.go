@@ -287,7 +287,7 @@ func retryDelay(n int, err error, task *asynq.Task) time.Duration {
 	if errors.As(err, &busy) {
 		return busy.after
 	}
-	if isCrash(err) {
+	if errors.As(err, new(crashError)) {
 		return crashPause
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, asynq.ErrLeaseExpired) {

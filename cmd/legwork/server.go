@@ -66,19 +66,11 @@ func (f *serverFlags) apply(s *store.Server) error {
 	if f.given("requires-approval") {
 		s.RequiresApproval = f.requiresApproval
 	}
-	if f.given("timeout") {
-		const most = 1<<31 - 1 // the column's
-		if f.timeout < 0 || f.timeout > most {
-			return usagef("--timeout is %d: it must be from 1 to %d seconds, or 0 for none of its own", f.timeout, most)
-		}
-		s.OperationTimeoutSeconds = f.timeout
+	if err := f.number("timeout", f.timeout, "seconds", &s.OperationTimeoutSeconds); err != nil {
+		return err
 	}
-	if f.given("max-in-flight") {
-		const most = 1<<31 - 1 // the column's
-		if f.maxInFlight < 0 || f.maxInFlight > most {
-			return usagef("--max-in-flight is %d: it must be from 1 to %d operations, or 0 for none of its own", f.maxInFlight, most)
-		}
-		s.MaxInFlight = f.maxInFlight
+	if err := f.number("max-in-flight", f.maxInFlight, "operations", &s.MaxInFlight); err != nil {
+		return err
 	}
 	if err := f.applyWayIn(s); err != nil {
 		return err
@@ -89,6 +81,19 @@ func (f *serverFlags) apply(s *store.Server) error {
 	if err := worker.ServerOf(*s).Validate(); err != nil {
 		return usageError{err}
 	}
+	return nil
+}
+
+// number writes a number of the server's own that was given; 0 is none.
+func (f *serverFlags) number(flag string, value int, unit string, into *int) error {
+	const most = 1<<31 - 1 // the column's
+	switch {
+	case !f.given(flag):
+		return nil
+	case value < 0 || value > most:
+		return usagef("--%s is %d: it must be from 1 to %d %s, or 0 for none of its own", flag, value, most, unit)
+	}
+	*into = value
 	return nil
 }
 
