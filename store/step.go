@@ -46,6 +46,7 @@ type Step struct {
 	CreatedAt      time.Time       `json:"created_at"`
 	StartedAt      *time.Time      `json:"started_at"`
 	FinishedAt     *time.Time      `json:"finished_at"`
+	TaskID         string          `json:"task_id,omitempty"` // of the task that it waited with, where that is not the step's id
 }
 
 // Terminal tells whether the step is settled.
@@ -55,7 +56,7 @@ func (s Step) Terminal() bool {
 
 const stepColumns = `s.id, s.run_id, s.position, s.kind, s.server, s.tool, s.arguments, s.status, s.claim, s.claimed_by,
 	s.lease_expires_at, s.failure_kind, s.failure_message, s.asked, s.result, s.budget_ms, s.legs, s.created_at,
-	s.started_at, s.finished_at`
+	s.started_at, s.finished_at, s.task_id`
 
 // mayRepeat is whether the tool of a step, which goes by s, may be called a second time, as its operator declared.
 const mayRepeat = `exists (
@@ -78,6 +79,7 @@ func (s *Step) columns() []any {
 		(*[]byte)(&s.Arguments), &s.Status, &s.Claim, (*zeronull.Text)(&s.ClaimedBy), &s.LeaseExpiresAt,
 		(*zeronull.Text)(&s.FailureKind), (*zeronull.Text)(&s.FailureMessage), (*zeronull.Text)(&s.Asked),
 		(*[]byte)(&s.Result), &s.BudgetMS, (*[]byte)(&s.Legs), &s.CreatedAt, &s.StartedAt, &s.FinishedAt,
+		(*zeronull.Text)(&s.TaskID),
 	}
 }
 
@@ -94,6 +96,7 @@ type StepRequest struct {
 	Server    string
 	Tool      string // the remote name
 	Arguments json.RawMessage
+	TaskID    string // of the task that brought it, where that is not the step's id
 
 	Worker string         // who claims
 	Budget time.Duration  // the installation's, per operation
@@ -376,16 +379,18 @@ func (s *Store) settledBefore(ctx context.Context, id uuid.UUID, claim int64) (S
 	return step, nil
 }
 
-// AddStep inserts the row of a step that has to wait, and its run's, unless they are there: from now on it is looked after,
-// whatever becomes of its task.
+// AddStep inserts the row of a step that has to wait, and its run's, unless they are there, and notes the task that it waits
+// with: from now on it is looked after, whatever becomes of that task.
 func (s *Store) AddStep(ctx context.Context, request StepRequest) error {
 	_, err := s.pool.Exec(ctx, `
 		with `+newRun+`
-		insert into agent_step (id, run_id, kind, server, tool, arguments, status)
-		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'pending'
+		insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, task_id)
+		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'pending', $6::text
 		from (select count(*) from run) as created
-		on conflict (id) do nothing`,
-		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments))
+		on conflict (id) do update
+		set task_id = excluded.task_id
+		where s.status = 'pending' and s.task_id is distinct from excluded.task_id and excluded.task_id is not null`,
+		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments), text(request.TaskID))
 	if err != nil {
 		return fmt.Errorf("add step %s: %w", request.ID, err)
 	}

@@ -87,10 +87,20 @@ func TestAddStep(t *testing.T) {
 		ID: r.ID, RunID: &run, Kind: "tool", Server: "docs", Tool: "search", Arguments: json.RawMessage(`{"q":1}`),
 		Status: "pending", Legs: json.RawMessage(`[]`), CreatedAt: step.CreatedAt,
 	}, step)
+	for _, said := range []string{"nightly", ""} { // a task whose id is the step's does not make the other unknown
+		r.TaskID = said
+		if err := b.AddStep(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.step(r.ID).TaskID; got != "nightly" {
+			t.Errorf("with task %q the row says %q, want nightly", said, got)
+		}
+	}
 	claim := b.claim(r)
 	if claim.Outcome != store.Claimed || claim.Run == nil || claim.Run.ID != run {
 		t.Errorf("claim %+v, want it claimed with its run", claim)
 	}
+	r.TaskID = "another"
 	if err := b.AddStep(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}

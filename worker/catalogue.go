@@ -25,7 +25,12 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 			"Invalid request: %s. No server was asked; enqueue it again with that corrected.", err)))
 	}
 
-	if err := w.enterLane(ctx, payload.Server, job); err != nil {
+	if job.last { // asynq would put it away if it waited, and no row brings it back
+		err = w.joinLane(ctx, payload.Server)
+	} else {
+		err = w.enterLane(ctx, payload.Server, job)
+	}
+	if err != nil {
 		return err
 	}
 	defer w.leaveLane(payload.Server)

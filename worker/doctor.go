@@ -318,16 +318,18 @@ func (d *doctor) attended(step store.Step) (bool, error) {
 		if task != nil && !done(task) {
 			return true, nil
 		}
-		if waking == own {
-			continue
-		}
-		// The task that the dead worker had: where asynq still calls it active, it is nobody's.
-		task, err = findTask(d.queue, queue, own)
-		if err != nil {
-			return false, err
-		}
-		if task != nil && !done(task) && task.State != asynq.TaskStateActive {
-			return true, nil
+		for _, id := range []string{own, step.TaskID} {
+			if id == waking || id == "" {
+				continue
+			}
+			task, err = findTask(d.queue, queue, id)
+			if err != nil {
+				return false, err
+			}
+			// Where the step runs this is the task that the dead worker had: if asynq still calls it active, it is nobody's.
+			if task != nil && !done(task) && (step.Status == "pending" || task.State != asynq.TaskStateActive) {
+				return true, nil
+			}
 		}
 	}
 	return false, nil

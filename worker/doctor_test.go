@@ -192,6 +192,8 @@ func TestDoctorGivesWaitingStepsTasks(t *testing.T) {
 	}
 	enqueued(asynq.ProcessIn(time.Hour))
 	enqueued(asynq.Queue(worker.QueueImport))
+	foreign, _ := enqueued(asynq.ProcessIn(time.Hour), asynq.TaskID("nightly"))
+	b.exec(`update agent_step set task_id = 'nightly' where id = $1`, foreign)
 	b.exec(`insert into agent_step (id, server, tool, status, created_at) values ($1, 'docs', 'echo', 'awaiting_approval', now() - interval '1 day')`, uuid.New())
 
 	b.wantFindings(b.doctor(false), "step_without_task 3, 0 repaired")

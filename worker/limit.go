@@ -23,6 +23,9 @@ const (
 
 	// maxParked is how many tasks are called back for one server. What waits beyond that comes back by itself.
 	maxParked = 10000
+
+	// quietTime is for how long no job has waited for a server before that is said: on a busy one they come and go.
+	quietTime = 10 * time.Second
 )
 
 // lanes keep one server from taking the whole worker: each has so many operations under way at most. A task that finds
@@ -39,6 +42,9 @@ type lane struct {
 	limit    int
 	underWay int
 	parked   []parkedJob
+
+	said   bool      // it is in the log that jobs wait
+	waited time.Time // when one was last noted
 }
 
 // parkedJob waits for a place. It was sent back at that time.
@@ -55,6 +61,7 @@ func newLanes(concurrency int) *lanes {
 type entry struct {
 	ok       bool // it has a place; otherwise it is noted, to be called when there is one
 	waited   bool // it was noted before
+	news     bool // it waits, and the log does not say yet that jobs do
 	waiting  int  // jobs that are noted now
 	underWay int  // operations, its own with them
 }
@@ -77,6 +84,10 @@ func (l *lanes) enter(server string, job job) entry {
 		lane.parked[at].at = time.Now()
 	case len(lane.parked) < maxParked:
 		lane.parked = append(lane.parked, parkedJob{job, time.Now()})
+	}
+	if !e.ok {
+		e.news = !lane.said
+		lane.said, lane.waited = true, time.Now()
 	}
 	e.waiting, e.underWay = len(lane.parked), lane.underWay
 	return e
@@ -143,36 +154,72 @@ func (l *lanes) room() map[string]int {
 	return room
 }
 
+// quiet tells for which servers jobs waited, and have not for as long as that.
+func (l *lanes) quiet(since time.Duration) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var servers []string
+	for server, lane := range l.servers {
+		if lane.said && len(lane.parked) == 0 && time.Since(lane.waited) >= since {
+			lane.said = false
+			servers = append(servers, server)
+		}
+	}
+	return servers
+}
+
 // enterLane takes a place in the server's lane. Without one the error sends the task back, to be called later.
 func (w *Worker) enterLane(ctx context.Context, server string, job job) error {
-	if !w.lanes.knows(server) {
-		ctx, cancel := context.WithTimeout(ctx, ClaimTime)
-		defer cancel()
-		row, err := w.store.Server(ctx, server)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		w.lanes.learn(server, row.MaxInFlight)
+	if err := w.learnLimit(ctx, server); err != nil {
+		return err
 	}
 	e := w.lanes.enter(server, job)
 	if e.ok {
 		if e.waited {
-			w.fewerWait(server, e.waiting)
+			w.metrics.waiting(server, e.waiting)
 		}
 		return nil
 	}
 	w.metrics.waiting(server, e.waiting)
-	if e.waiting == 1 && !e.waited {
+	if e.news {
 		w.log.WithField("server", server).Warnf(
 			"server %q has %d operations of this worker under way, as many as it may have: further jobs wait (max_in_flight)", server, e.underWay)
 	}
 	// Called back long before that, but for a worker that dies. Not all at once, and the later the more there are.
 	after := parkTime * time.Duration(1+e.waiting/1000)
+	after += rand.N(after / 2)
+	if job.left != nil {
+		after = min(after, *job.left) // it is settled when its time is up
+	}
 	return busyError{
 		why:    fmt.Sprintf("it waits for a place: server %q has %d operations of this worker under way, as many as it may have", server, e.underWay),
-		after:  after + rand.N(after/2),
+		after:  max(after, 0),
 		parked: true,
 	}
+}
+
+// joinLane takes a place in the server's lane whether there is one or not.
+func (w *Worker) joinLane(ctx context.Context, server string) error {
+	err := w.learnLimit(ctx, server)
+	if err == nil {
+		w.lanes.join(server)
+	}
+	return err
+}
+
+// learnLimit reads the limit of a server that this worker has not met before. From then on each claim brings it.
+func (w *Worker) learnLimit(ctx context.Context, server string) error {
+	if w.lanes.knows(server) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
+	defer cancel()
+	row, err := w.store.Server(ctx, server)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	w.lanes.learn(server, row.MaxInFlight)
+	return nil
 }
 
 // leaveLane gives the place back and calls the task that has waited longest for it.
@@ -189,22 +236,15 @@ func (w *Worker) callUp(server string, places int) {
 		if !ok {
 			return
 		}
-		w.fewerWait(server, waiting)
+		w.metrics.waiting(server, waiting)
 		if w.callBack(next) {
 			places--
 		}
 	}
 }
 
-func (w *Worker) fewerWait(server string, waiting int) {
-	w.metrics.waiting(server, waiting)
-	if waiting == 0 {
-		w.log.WithField("server", server).Infof("no job waits for server %q any more", server)
-	}
-}
-
 // callWaiting fills places that no operation of this worker gave back: a limit was raised, or another worker took the
-// tasks that were called.
+// tasks that were called. It also says where no job waits any more.
 func (w *Worker) callWaiting(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -216,6 +256,9 @@ func (w *Worker) callWaiting(ctx context.Context) {
 		}
 		for server, places := range w.lanes.room() {
 			w.callUp(server, places)
+		}
+		for _, server := range w.lanes.quiet(quietTime) {
+			w.log.WithField("server", server).Infof("no job has waited for server %q for %s", server, quietTime)
 		}
 	}
 }

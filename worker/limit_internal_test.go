@@ -1,6 +1,9 @@
 package worker
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // A job that comes again before it is called, as one does that nobody calls for long, is one job still.
 func TestAJobThatComesAgainWaitsOnce(t *testing.T) {
@@ -13,7 +16,7 @@ func TestAJobThatComesAgainWaitsOnce(t *testing.T) {
 		entry
 	}{
 		{first, entry{ok: true, underWay: 1}},
-		{second, entry{waiting: 1, underWay: 1}},
+		{second, entry{waiting: 1, underWay: 1, news: true}},
 		{third, entry{waiting: 2, underWay: 1}},
 		{second, entry{waited: true, waiting: 2, underWay: 1}},
 		{job{id: "2", queue: QueueImport}, entry{waiting: 3, underWay: 1}}, // another queue's
@@ -42,4 +45,36 @@ func TestAJobThatComesAgainWaitsOnce(t *testing.T) {
 	if _, _, ok := l.next("docs"); ok {
 		t.Error("one is called that does not wait")
 	}
+}
+
+// What the log says of a server at which jobs wait again and again, it says once.
+func TestThatJobsWaitIsNewsOnce(t *testing.T) {
+	t.Parallel()
+	l := newLanes(5)
+	l.learn("docs", 1)
+	first, second := job{id: "1", queue: QueueAgent}, job{id: "2", queue: QueueAgent}
+	waits := func(want bool) {
+		t.Helper()
+		l.enter("docs", first)
+		if e := l.enter("docs", second); e.news != want {
+			t.Errorf("news: %v, want %v", e.news, want)
+		}
+		if got := l.quiet(0); len(got) != 0 {
+			t.Errorf("it is quiet at %v while a job waits", got)
+		}
+		l.leave("docs")
+		l.next("docs")
+	}
+	waits(true)
+	waits(false)
+	if got := l.quiet(time.Hour); len(got) != 0 {
+		t.Errorf("it has been quiet at %v for an hour", got)
+	}
+	if got := l.quiet(0); len(got) != 1 || got[0] != "docs" {
+		t.Errorf("it is quiet at %v, want docs", got)
+	}
+	if got := l.quiet(0); len(got) != 0 {
+		t.Errorf("it is quiet at %v once more", got)
+	}
+	waits(true)
 }

@@ -1,8 +1,10 @@
 package worker_test
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
@@ -74,14 +76,8 @@ func TestALimitThatIsRaised(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	h := b.heldCall(worker.Options{Concurrency: 5}) // a fifth of it: one
-	_, _ = b.step(worker.StepPayload{Server: "docs"})
-	b.await("the second to wait", func() bool {
-		steps, err := b.store.Steps(t.Context(), store.StepFilter{Status: "pending"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(steps) == 1
-	})
+	second, _ := b.step(worker.StepPayload{Server: "docs"})
+	b.awaitWaiting(second)
 	if _, err := b.store.UpdateServer(t.Context(), "docs", func(s *store.Server) error { s.MaxInFlight = 3; return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -96,4 +92,81 @@ func TestALimitThatIsRaised(t *testing.T) {
 		b.step(worker.StepPayload{Server: "docs"})
 	}
 	h.server.Await(t, "tools/call", 5)
+}
+
+// awaitWaiting waits until a step is seen to wait for a place.
+func (b *bench) awaitWaiting(id uuid.UUID) (step store.Step) {
+	b.t.Helper()
+	b.await("step "+id.String()+" to wait", func() bool {
+		var err error
+		step, err = b.store.Step(b.t.Context(), id)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			b.t.Fatal(err)
+		}
+		return step.Status == "pending"
+	})
+	return step
+}
+
+// asynq would put away an import that waits and is not to be tried again. No row would bring it back.
+func TestAnImportThatCannotComeAgainDoesNotWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := b.heldCall(worker.Options{Concurrency: 5})
+	waits := b.catalogue("docs")
+	b.awaitTask(waits, asynq.TaskStateRetry)
+	if info := b.settledTask(b.catalogue("docs", asynq.MaxRetry(0))); info.State != asynq.TaskStateCompleted {
+		t.Errorf("the import is %s: %s", info.State, info.LastErr)
+	}
+	close(h.release)
+	b.awaitStep(h.step)
+	if info := b.settledTask(waits); info.State != asynq.TaskStateCompleted {
+		t.Errorf("the import that waited is %s: %s", info.State, info.LastErr)
+	}
+}
+
+// The sweep looks for the task that a step waits with, whatever its id.
+func TestAStepThatWaitsHasOneTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := b.heldCall(worker.Options{Concurrency: 5})
+	id, _ := b.step(worker.StepPayload{Server: "docs"}, asynq.TaskID("nightly"))
+	if step := b.awaitWaiting(id); step.TaskID != "nightly" {
+		t.Errorf("the row names task %q", step.TaskID)
+	}
+	b.exec(`update agent_step set created_at = now() - interval '1 minute' where id = $1`, id)
+	b.await("the step to be looked after", func() bool {
+		var looked bool
+		if err := b.sql.QueryRow(t.Context(), `select woken_at is not null from agent_step where id = $1`, id).Scan(&looked); err != nil {
+			t.Fatal(err)
+		}
+		return looked
+	})
+	close(h.release)
+	if step := b.awaitStep(id); step.Status != "succeeded" || step.Claim != 1 {
+		t.Errorf("the step is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)
+	}
+	if n := b.said("had no task"); n != 0 {
+		t.Errorf("the log says %d times that a step had no task", n)
+	}
+	if info, err := b.inspect.GetTaskInfo(worker.QueueAgent, id.String()); err == nil {
+		t.Errorf("the step has a second task: %+v", info)
+	}
+}
+
+// What waits comes back when its own time is up, and is settled then.
+func TestWaitingEndsAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := b.heldCall(worker.Options{Concurrency: 5})
+	defer close(h.release)
+	deadline := time.Now().Add(8 * time.Second)
+	id, info := b.step(worker.StepPayload{Server: "docs"}, asynq.Deadline(deadline))
+	b.awaitWaiting(id)
+	if next := b.awaitTask(info, asynq.TaskStateRetry).NextProcessAt; next.After(deadline.Add(time.Second)) {
+		t.Errorf("it comes back at %s, its time is up at %s", next, deadline)
+	}
+	if step := b.awaitStep(id); step.FailureKind != "budget_spent" || step.Asked != "no" {
+		t.Errorf("the step is %s, %s, asked %s: %s", step.Status, step.FailureKind, step.Asked, step.FailureMessage)
+	}
 }

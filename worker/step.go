@@ -128,6 +128,9 @@ func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp
 	if ids.step != uuid.Nil {
 		request.ID = ids.step
 	}
+	if job.id != request.ID.String() {
+		request.TaskID = job.id
+	}
 	if err != nil {
 		return request, mcp.InvalidRequest(payload.Server, fmt.Sprintf("Invalid request: %s. No server was asked; enqueue it again with that corrected.", err))
 	}

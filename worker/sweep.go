@@ -48,7 +48,7 @@ func (w *Worker) settleInterrupted(ctx context.Context) error {
 func (w *Worker) wakeUnattended(ctx context.Context) error {
 	woken, err := w.wakeAll(ctx)
 	if woken > 0 {
-		w.log.Infof("%d steps had no task in the queue and were given one", woken)
+		w.log.Infof("%d steps had no task that would be delivered, and were given one", woken)
 	}
 	w.metrics.reaped("woken", woken)
 	return err

@@ -57,6 +57,13 @@ func wake(queue *asynq.Inspector, tasks *asynq.Client, step store.Step) (bool, e
 		if attended || err != nil {
 			return false, err
 		}
+		if step.TaskID == "" || step.Status != "pending" {
+			continue
+		}
+		task, err := findTask(queue, name, step.TaskID)
+		if err != nil || task != nil && !done(task) {
+			return false, err
+		}
 	}
 	payload := StepPayload{Server: step.Server, Tool: step.Tool, StepID: step.ID.String()}
 	if step.RunID != nil {

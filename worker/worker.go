@@ -195,6 +195,7 @@ type job struct {
 	id, queue string
 	// left is what the job's own Timeout or Deadline leaves of it. asynq sets 30 minutes where a backend sets neither.
 	left *time.Duration
+	last bool // asynq delivers it this once: its tries are used up, or it was to have none
 }
 
 func jobOf(ctx context.Context) job {
@@ -205,6 +206,9 @@ func jobOf(ctx context.Context) job {
 		left := time.Until(end)
 		j.left = &left
 	}
+	retried, _ := asynq.GetRetryCount(ctx)
+	most, ok := asynq.GetMaxRetry(ctx)
+	j.last = ok && retried >= most
 	return j
 }
 
