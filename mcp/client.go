@@ -33,6 +33,7 @@ type Client struct {
 	transport *Transport
 	clock     Clock
 	version   string
+	meta      json.RawMessage // what each stateless request says of us
 
 	deletions sync.WaitGroup
 	slots     chan struct{}
@@ -40,7 +41,7 @@ type Client struct {
 
 // NewClient sends through transport and measures budgets by clock. Servers are told that legwork of this version calls.
 func NewClient(transport *Transport, clock Clock, version string) *Client {
-	return &Client{transport: transport, clock: clock, version: version, slots: make(chan struct{}, maxDeletions)}
+	return &Client{transport: transport, clock: clock, version: version, meta: encodeMeta(version), slots: make(chan struct{}, maxDeletions)}
 }
 
 // Close waits until the sessions of finished operations are deleted, which is bounded by SessionDeletion. No operation

@@ -55,7 +55,7 @@ const (
 func witness(reply incomingReply, failure *Failure) era {
 	switch {
 	case failure == nil:
-		return witnessResult(reply.result)
+		return reply.kind.witness()
 	case reply.err != nil && (reply.err.number == codeHeaderMismatch || reply.err.number == codeCapabilityRequired):
 		return stateless
 	case reply.err != nil && reply.err.number == codeVersion:
@@ -73,24 +73,36 @@ func witness(reply incomingReply, failure *Failure) era {
 	return unknown
 }
 
-func witnessResult(raw json.RawMessage) era {
-	var result struct {
-		ResultType        json.RawMessage `json:"resultType"`
-		SupportedVersions json.RawMessage `json:"supportedVersions"`
+// resultKind is what a result says of itself in the stateless revision. It is empty where the result is no object.
+type resultKind struct {
+	ResultType        json.RawMessage `json:"resultType"`
+	SupportedVersions json.RawMessage `json:"supportedVersions"`
+	InputRequests     json.RawMessage `json:"inputRequests"`
+	RequestState      json.RawMessage `json:"requestState"`
+}
+
+func kindOf(raw json.RawMessage) (kind resultKind) {
+	if json.Unmarshal(raw, &kind) != nil {
+		return resultKind{} // whoever reads the result says what is wrong with it
 	}
-	if json.Unmarshal(raw, &result) != nil {
-		return handshake
-	}
-	if versions := texts(result.SupportedVersions); len(versions) > 0 {
+	return kind
+}
+
+func (k resultKind) witness() era {
+	if versions := texts(k.SupportedVersions); len(versions) > 0 {
 		if slices.Contains(versions, RevisionStateless) {
 			return stateless
 		}
 		return handshake
 	}
-	if present(result.ResultType) {
+	if present(k.ResultType) {
 		return stateless
 	}
 	return handshake
+}
+
+func (k resultKind) complete() bool {
+	return !present(k.ResultType) || string(k.ResultType) == `"complete"` || plain(k.ResultType) == "complete"
 }
 
 // texts are the strings in a list of whatever.

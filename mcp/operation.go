@@ -96,7 +96,7 @@ func (o *operation) judge(method string, reply incomingReply, failure *Failure) 
 // discover asks what the server can do. Afterwards the era is known; it is unknown where the answer says nothing about it,
 // and then there is a failure.
 func (o *operation) discover() *Failure {
-	reply, failure := o.stateless(methodDiscover, nil, nil)
+	reply, failure := o.stateless(methodDiscover, params{}, nil)
 	o.era = o.judge(methodDiscover, reply, failure)
 	if o.era != stateless {
 		return failure
@@ -105,7 +105,7 @@ func (o *operation) discover() *Failure {
 	if failure != nil {
 		return failure
 	}
-	if _, failure := o.incomplete(methodDiscover, reply.result); failure != nil {
+	if _, failure := o.incomplete(methodDiscover, reply.kind); failure != nil {
 		return failure
 	}
 	var result struct {
@@ -240,30 +240,49 @@ func leavesStateless(reply incomingReply, failure *Failure) bool {
 
 // stateless sends one request in the manner of the stateless revision. One that is refused because of its revision, by a
 // server that speaks it nevertheless, is repeated once: it was refused before anything was done.
-func (o *operation) stateless(method string, params map[string]any, extra http.Header) (incomingReply, *Failure) {
-	params = maps.Clone(params)
-	if params == nil {
-		params = map[string]any{}
+func (o *operation) stateless(method string, p params, header http.Header) (incomingReply, *Failure) {
+	p.Meta = o.client.meta
+	if header == nil {
+		header = make(http.Header, 2)
 	}
-	params["_meta"] = map[string]any{
-		"io.modelcontextprotocol/protocolVersion":    RevisionStateless,
-		"io.modelcontextprotocol/clientCapabilities": struct{}{},
-		"io.modelcontextprotocol/clientInfo":         o.clientInfo(),
-	}
-	header := http.Header{}
-	maps.Copy(header, extra)
-	header.Set("Mcp-Method", method)
-	header.Set("Mcp-Protocol-Version", RevisionStateless)
+	header["Mcp-Method"], header["Mcp-Protocol-Version"] = []string{method}, revisionHeader
 
 	o.lastID++
-	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: params}, header)
+	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: &p}, header)
 	if reply.err != nil && reply.err.number == codeVersion && witness(reply, failure) == stateless && !o.reasserted {
 		o.reasserted = true
 		o.lastID++
-		reply, failure = o.leg(message{ID: o.lastID, Method: method, Params: params}, header)
+		reply, failure = o.leg(message{ID: o.lastID, Method: method, Params: &p}, header)
+	}
+	if failure == nil {
+		reply.kind = kindOf(reply.result)
 	}
 	o.proven = o.proven || witness(reply, failure) == stateless
 	return reply, failure
+}
+
+// params are those of all requests but initialize.
+type params struct {
+	Name         string          `json:"name,omitempty"`
+	Arguments    json.RawMessage `json:"arguments,omitempty"`
+	Meta         json.RawMessage `json:"_meta,omitempty"`
+	Cursor       *string         `json:"cursor,omitempty"`
+	RequestState json.RawMessage `json:"requestState,omitempty"`
+}
+
+var revisionHeader = []string{RevisionStateless}
+
+// encodeMeta is what each request in the manner of the stateless revision says of its sender.
+func encodeMeta(version string) json.RawMessage {
+	data, err := json.Marshal(map[string]any{
+		"io.modelcontextprotocol/protocolVersion":    RevisionStateless,
+		"io.modelcontextprotocol/clientCapabilities": struct{}{},
+		"io.modelcontextprotocol/clientInfo":         clientInfo{"legwork", version},
+	})
+	if err != nil {
+		panic(err) // a map of strings can be encoded
+	}
+	return data
 }
 
 // inSession sends one request of the handshake's era. Where the server has lost the session, it is opened anew once and
@@ -369,7 +388,7 @@ func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
 		return nil, failure
 	}
 	if o.era == stateless {
-		reply, failure := o.callStateless(call, map[string]any{"name": call.Name, "arguments": call.Arguments})
+		reply, failure := o.callStateless(call, params{Name: call.Name, Arguments: call.Arguments})
 		if o.proven || !leavesStateless(reply, failure) {
 			return reply.result, failure
 		}
@@ -383,21 +402,15 @@ func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
 			return nil, failure
 		}
 	}
-	return o.inSession(methodCallTool, callParams{call.Name, call.Arguments})
-}
-
-type callParams struct {
-	Name      string          `json:"name"`
-	Arguments json.RawMessage `json:"arguments"`
+	return o.inSession(methodCallTool, &params{Name: call.Name, Arguments: call.Arguments})
 }
 
 // maxStates is how often a call is repeated with the state that a server hands out in place of an answer.
 const maxStates = 3
 
-func (o *operation) callStateless(call ToolCall, params map[string]any) (incomingReply, *Failure) {
-	params = maps.Clone(params)
+func (o *operation) callStateless(call ToolCall, p params) (incomingReply, *Failure) {
 	header := callHeader(call.Name, call.InputSchema, call.Arguments)
-	reply, failure := o.stateless(methodCallTool, params, header)
+	reply, failure := o.stateless(methodCallTool, p, header)
 	if reply.err != nil && reply.err.number == codeHeaderMismatch {
 		// The stored schema is not the server's any more. It refused before anything was done: look once, ask once more.
 		schema, found := o.lookUp(call.Name)
@@ -408,10 +421,10 @@ func (o *operation) callStateless(call ToolCall, params map[string]any) (incomin
 			return reply, failure
 		}
 		header = callHeader(call.Name, schema, call.Arguments)
-		reply, failure = o.stateless(methodCallTool, params, header)
+		reply, failure = o.stateless(methodCallTool, p, header)
 	}
 	for states := 0; failure == nil; states++ {
-		state, wanted := o.incomplete(methodCallTool, reply.result)
+		state, wanted := o.incomplete(methodCallTool, reply.kind)
 		if wanted != nil {
 			return incomingReply{}, wanted
 		}
@@ -421,14 +434,15 @@ func (o *operation) callStateless(call ToolCall, params map[string]any) (incomin
 		if states == maxStates {
 			return incomingReply{}, o.reread(methodCallTool, "it put the call off %d times", states+1)
 		}
-		params["requestState"] = state
-		reply, failure = o.stateless(methodCallTool, params, header)
+		p.RequestState = state
+		reply, failure = o.stateless(methodCallTool, p, header)
 	}
 	return reply, failure
 }
 
 func callHeader(name string, schema, arguments json.RawMessage) http.Header {
-	header := http.Header{"Mcp-Name": {headerValue(name)}}
+	header := make(http.Header, 3)
+	header["Mcp-Name"] = []string{headerValue(name)}
 	wanted, err := parameters(schema)
 	if err == nil { // a schema that breaks the rules says nothing; the server will say what it misses
 		setParameters(header, wanted, arguments)
@@ -449,19 +463,11 @@ func (o *operation) lookUp(tool string) (json.RawMessage, *Failure) {
 
 // incomplete looks at how far a result of the stateless revision is. The state is what the server wants back when it has
 // put the call off; a failure says what it wants that legwork does not give.
-func (o *operation) incomplete(method string, raw json.RawMessage) (state json.RawMessage, failure *Failure) {
-	var result struct {
-		ResultType    json.RawMessage `json:"resultType"`
-		InputRequests json.RawMessage `json:"inputRequests"`
-		RequestState  json.RawMessage `json:"requestState"`
-	}
-	if json.Unmarshal(raw, &result) != nil {
-		return nil, nil // whoever reads the result says what is wrong with it
-	}
-	switch kind := plain(result.ResultType); {
-	case !present(result.ResultType), kind == "complete":
+func (o *operation) incomplete(method string, result resultKind) (state json.RawMessage, failure *Failure) {
+	if result.complete() {
 		return nil, nil
-	case kind != "input_required" || method != methodCallTool:
+	}
+	if kind := plain(result.ResultType); kind != "input_required" || method != methodCallTool {
 		return nil, o.reread(method, "its result is of type %s, which has no place there", quote(kind))
 	}
 	if asked := askedFor(result.InputRequests); asked != "" {
@@ -511,7 +517,7 @@ func (o *operation) listTools() (Catalogue, *Failure) {
 	if eraOf(o.server.Revision) == stateless {
 		o.becomeStateless()
 	}
-	reply, failure := o.stateless(methodListTools, nil, nil)
+	reply, failure := o.stateless(methodListTools, params{}, nil)
 	o.era = o.judge(methodListTools, reply, failure)
 	switch {
 	case o.era == stateless:
@@ -538,7 +544,8 @@ func (o *operation) listTools() (Catalogue, *Failure) {
 // asked for where it is not there yet.
 func (o *operation) walk(first json.RawMessage, sought string) (Catalogue, *Failure) {
 	gathered := gatherer{annotated: o.era == stateless}
-	params, seen := map[string]any{}, map[string]bool{}
+	var p params
+	seen := map[string]bool{}
 	for page := 1; ; page++ {
 		if page > MaxPages {
 			return Catalogue{}, o.reread(methodListTools, "the catalogue has more than %d pages; it was refused rather than cut", MaxPages)
@@ -546,12 +553,12 @@ func (o *operation) walk(first json.RawMessage, sought string) (Catalogue, *Fail
 		raw := first
 		if first = nil; raw == nil {
 			var failure *Failure
-			if raw, failure = o.list(params); failure != nil {
+			if raw, failure = o.list(p); failure != nil {
 				return Catalogue{}, failure
 			}
 		}
 		if o.era == stateless {
-			if _, failure := o.incomplete(methodListTools, raw); failure != nil {
+			if _, failure := o.incomplete(methodListTools, kindOf(raw)); failure != nil {
 				return Catalogue{}, failure
 			}
 		}
@@ -567,16 +574,16 @@ func (o *operation) walk(first json.RawMessage, sought string) (Catalogue, *Fail
 			return Catalogue{}, o.reread(methodListTools, "page %d points back to a page that was read already, so the catalogue has no end", page)
 		}
 		seen[*next] = true
-		params["cursor"] = *next
+		p.Cursor = next
 	}
 }
 
-func (o *operation) list(params map[string]any) (json.RawMessage, *Failure) {
+func (o *operation) list(p params) (json.RawMessage, *Failure) {
 	if o.era == stateless || o.info.Revision == RevisionUnnamed {
-		reply, failure := o.stateless(methodListTools, params, nil)
+		reply, failure := o.stateless(methodListTools, p, nil)
 		return reply.result, failure
 	}
-	return o.inSession(methodListTools, params)
+	return o.inSession(methodListTools, &p)
 }
 
 // ping asks whether the server is there: server/discover where there is no handshake, ping where there is.

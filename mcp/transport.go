@@ -66,7 +66,8 @@ type incomingReply struct {
 	session string
 	status  int
 	tls     *TLSInfo
-	place   place // where an event stream that ended without an answer can be taken up again
+	kind    resultKind // of a result in the manner of the stateless revision
+	place   place      // where an event stream that ended without an answer can be taken up again
 }
 
 // send sends one leg, bounded as a whole by what the deadline grants: connecting, TLS, headers and the last byte of the

@@ -1,11 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -196,8 +198,11 @@ func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool
 	seen := make(map[string]bool, len(tools))
 	for _, tool := range tools {
 		tool.RemoteName, tool.Title, tool.Description = cleanText(tool.RemoteName), cleanText(tool.Title), cleanText(tool.Description)
-		tool.InputSchema, tool.Annotations = keepJSON(tool.InputSchema), keepJSON(tool.Annotations)
-		tool.ModelSchema = cleanJSON(tool.ModelSchema) // model APIs refuse what is no text, such as half of an emoji
+		tool.ModelSchema = cleanJSON(tool.ModelSchema)        // model APIs refuse what is no text, such as half of an emoji
+		if !bytes.Equal(tool.InputSchema, tool.ModelSchema) { // mostly they are equal, and then both are clean
+			tool.InputSchema = keepJSON(tool.InputSchema)
+		}
+		tool.Annotations = keepJSON(tool.Annotations)
 		tool.NotOffered, tool.NotCallable = cleanText(tool.NotOffered), cleanText(tool.NotCallable)
 		if seen[tool.RemoteName] {
 			out = append(out, SkippedTool{Name: tool.RemoteName, Reason: "the server lists a tool of this name more than once; the first one counts"})
@@ -227,7 +232,7 @@ func settleImport(ctx context.Context, tx pgx.Tx, server string, claim int64, to
 	if err != nil {
 		return ImportReport{}, err
 	}
-	orphaned, err := orphanTools(ctx, tx, server, tools)
+	orphaned, err := orphanTools(ctx, tx, server, known, tools)
 	if err != nil {
 		return ImportReport{}, err
 	}
@@ -329,59 +334,81 @@ func nameTools(ctx context.Context, tx pgx.Tx, tools []ImportedTool, known map[s
 
 // upsertTools writes the rows that are new or differ, and returns their remote names.
 func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []ImportedTool) ([]string, error) {
+	// In order of the names, so that two imports wait for each other in one order.
+	tools = slices.SortedFunc(slices.Values(tools), func(a, b ImportedTool) int { return cmp.Compare(a.Name, b.Name) })
 	names := make([]string, len(tools))
 	remoteNames := make([]string, len(tools))
-	titles := make([]zeronull.Text, len(tools))
-	descriptions := make([]zeronull.Text, len(tools))
-	schemas := make([]zeronull.Text, len(tools))
-	annotations := make([]zeronull.Text, len(tools))
-	modelSchemas := make([]zeronull.Text, len(tools))
-	notOffered := make([]zeronull.Text, len(tools))
-	notCallable := make([]zeronull.Text, len(tools))
+	schemas := make([]json.RawMessage, len(tools))
+	annotations := make([]json.RawMessage, len(tools))
+	modelSchemas := make([]json.RawMessage, len(tools))
+	same := make([]bool, len(tools))     // as the input schema, as most are: it is sent once
+	titles := make([]string, len(tools)) // of this and what follows, empty is null
+	descriptions := make([]string, len(tools))
+	notOffered := make([]string, len(tools))
+	notCallable := make([]string, len(tools))
 	for i, tool := range tools {
 		names[i], remoteNames[i] = tool.Name, tool.RemoteName
-		titles[i], descriptions[i] = zeronull.Text(tool.Title), zeronull.Text(tool.Description)
-		schemas[i], annotations[i] = zeronull.Text(tool.InputSchema), zeronull.Text(tool.Annotations)
-		modelSchemas[i] = zeronull.Text(tool.ModelSchema)
-		notOffered[i], notCallable[i] = zeronull.Text(tool.NotOffered), zeronull.Text(tool.NotCallable)
+		titles[i], descriptions[i] = tool.Title, tool.Description
+		schemas[i], annotations[i], modelSchemas[i] = tool.InputSchema, tool.Annotations, tool.ModelSchema
+		if same[i] = bytes.Equal(tool.InputSchema, tool.ModelSchema); same[i] {
+			modelSchemas[i] = nil
+		}
+		notOffered[i], notCallable[i] = tool.NotOffered, tool.NotCallable
 	}
 	// json has no equality: its text is compared. Rows that are equal are left out beforehand, because a conflict that
-	// updates nothing locks its row all the same. In order of the names, so that two imports wait for each other in one order.
+	// updates nothing locks its row all the same.
 	rows, err := tx.Query(ctx, `
 		insert into mcp_tool as t (server, name, remote_name, title, description, input_schema, annotations, model_schema,
 			not_offered, not_callable)
-		select $1, i.name, i.remote_name, i.title, i.description, i.input_schema::json, i.annotations::json,
-			i.model_schema::json, i.not_offered, i.not_callable
-		from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
-			as i (name, remote_name, title, description, input_schema, annotations, model_schema, not_offered, not_callable)
+		select $1, i.name, i.remote_name, i.title, i.description, i.input_schema, i.annotations, i.model_schema, i.not_offered,
+			i.not_callable
+		from (
+			select name, remote_name, nullif(title, '') as title, nullif(description, '') as description,
+				input_schema, annotations, case when same then input_schema else model_schema end as model_schema, nullif(not_offered, '') as not_offered,
+				nullif(not_callable, '') as not_callable, position
+			from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::json[], $7::json[], $8::json[], $9::bool[], $10::text[],
+					$11::text[])
+				with ordinality as i (name, remote_name, title, description, input_schema, annotations, model_schema, same, not_offered,
+					not_callable, position)
+		) as i
 		left join mcp_tool t on t.server = $1 and t.remote_name = i.remote_name
 		where t.name is null
 			or (t.title, t.description, t.input_schema::text, t.annotations::text, t.model_schema::text, t.not_offered,
 					t.not_callable, t.orphaned_at)
-				is distinct from (i.title, i.description, i.input_schema, i.annotations, i.model_schema, i.not_offered,
-					i.not_callable, null::timestamptz)
-		order by i.name
+				is distinct from (i.title, i.description, i.input_schema::text, i.annotations::text, i.model_schema::text,
+					i.not_offered, i.not_callable, null::timestamptz)
+		order by i.position
 		on conflict (server, remote_name) do update
 		set title = excluded.title, description = excluded.description, input_schema = excluded.input_schema,
 			annotations = excluded.annotations, model_schema = excluded.model_schema, not_offered = excluded.not_offered,
 			not_callable = excluded.not_callable, orphaned_at = null, updated_at = clock_timestamp()
 		returning t.remote_name`,
-		server, names, remoteNames, titles, descriptions, schemas, annotations, modelSchemas, notOffered, notCallable)
+		server, names, remoteNames, titles, descriptions, schemas, annotations, modelSchemas, same, notOffered, notCallable)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-func orphanTools(ctx context.Context, tx pgx.Tx, server string, live []ImportedTool) (int, error) {
-	remoteNames := make([]string, len(live))
-	for i, tool := range live {
-		remoteNames[i] = tool.RemoteName
+// orphanTools marks the tools that are known and no longer there.
+func orphanTools(ctx context.Context, tx pgx.Tx, server string, known map[string]knownTool, live []ImportedTool) (int, error) {
+	still := make(map[string]bool, len(live))
+	for _, tool := range live {
+		still[tool.RemoteName] = true
+	}
+	var vanished []string
+	for name, tool := range known {
+		if !still[name] && !tool.orphaned {
+			vanished = append(vanished, name)
+		}
+	}
+	if len(vanished) == 0 {
+		return 0, nil
 	}
 	tag, err := tx.Exec(ctx, `
 		update mcp_tool
 		set orphaned_at = clock_timestamp(), updated_at = clock_timestamp()
-		where server = $1 and orphaned_at is null and remote_name <> all ($2)`, server, remoteNames)
+		where server = $1 and orphaned_at is null and remote_name = any ($2)`, server, vanished)
 	return int(tag.RowsAffected()), err
 }
 

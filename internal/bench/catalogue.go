@@ -30,7 +30,7 @@ func importing(ctx context.Context, b *bench) error {
 	if _, err := store.MigrateUp(ctx, postgres.URL); err != nil {
 		return err
 	}
-	rows, err := store.Open(ctx, postgres.URL, store.Options{})
+	rows, err := store.Open(ctx, postgres.URL, store.Options{PlanOnce: true}) // as the worker does
 	if err != nil {
 		return err
 	}
