@@ -104,12 +104,17 @@ func (b *bench) claim(request store.StepRequest) store.Claim {
 	return claim
 }
 
+// settle returns the row as it then stands.
 func (b *bench) settle(claim store.Claim, outcome store.StepOutcome) store.Step {
 	b.t.Helper()
-	step, err := b.SettleStep(b.t.Context(), claim.Step.ID, claim.Step.Claim, outcome)
+	told, err := b.SettleStep(b.t.Context(), claim.Step.ID, claim.Step.Claim, outcome)
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	step := b.step(claim.Step.ID)
+	want := step
+	want.Arguments, want.Result = nil, nil
+	diff(b.t, "what the settling told", want, told)
 	return step
 }
 

@@ -58,6 +58,9 @@ const stepColumns = `s.id, s.run_id, s.position, s.kind, s.server, s.tool, s.arg
 	s.lease_expires_at, s.failure_kind, s.failure_message, s.asked, s.result, s.budget_ms, s.legs, s.created_at,
 	s.started_at, s.finished_at, s.task_id`
 
+// settledColumns are stepColumns for one who knows what was asked and what came, either of which may be megabytes.
+var settledColumns = strings.NewReplacer("s.arguments", "null::json", "s.result", "null::json").Replace(stepColumns)
+
 // mayRepeat is whether the tool of a step, which goes by s, may be called a second time, as its operator declared.
 const mayRepeat = `exists (
 	select from mcp_tool t
@@ -305,7 +308,7 @@ type StepOutcome struct {
 	BudgetMS int64           // 0: no operation was begun
 }
 
-// SettleStep writes how the step ended and returns the row. Only the latest claim may settle, and only once, except that
+// SettleStep writes how the step ended and returns the row without its arguments and result. Only the latest claim may settle, and only once, except that
 // an outcome that is known after all replaces "interrupted": known beats unknown. Settling again with the same claim, after
 // a reply that was lost, returns the row as it was settled.
 //
@@ -351,7 +354,7 @@ func (s *Store) settleStep(ctx context.Context, id uuid.UUID, claim int64, outco
 		set status = $3, failure_kind = $4, failure_message = $5, asked = $6, result = $7,
 			legs = coalesce($8::json, '[]'), budget_ms = $9, lease_expires_at = null, finished_at = clock_timestamp()
 		where s.id = $1 and s.claim = $2 and (s.status = 'running' or s.failure_kind = 'interrupted')
-		returning `+stepColumns,
+		returning `+settledColumns,
 		id, claim, outcome.Status, text(failure.Kind), message(outcome.Failure), text(failure.Asked), outcome.Result,
 		outcome.Legs, zeronull.Int8(outcome.BudgetMS))
 	return one(rows, err, scanStep)
@@ -368,6 +371,7 @@ func message(failure *Failure) *string {
 
 func (s *Store) settledBefore(ctx context.Context, id uuid.UUID, claim int64) (Step, error) {
 	step, err := s.step(ctx, id)
+	step.Arguments, step.Result = nil, nil
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return Step{}, ErrClaimLost

@@ -220,7 +220,6 @@ func TestSettleStep(t *testing.T) {
 	if step.FinishedAt == nil || !step.Terminal() {
 		t.Errorf("step %+v, want it finished", step)
 	}
-	diff(t, "row", step, b.step(step.ID))
 }
 
 func TestSettleWithoutLegsOrBudget(t *testing.T) {
