@@ -86,6 +86,12 @@ func open(ctx context.Context, databaseURL string, options Options, tracer pgx.Q
 	return &Store{pool: pool}, nil
 }
 
+// Connections counts the pool's connections to Postgres: those that a statement uses now, and those there may be.
+func (s *Store) Connections() (inUse, most int) {
+	stat := s.pool.Stat()
+	return int(stat.AcquiredConns()), int(stat.MaxConns())
+}
+
 // Close waits until every connection is back and closes it.
 func (s *Store) Close() { s.pool.Close() }
 

@@ -242,6 +242,8 @@ func known(values []string, value string) string {
 var (
 	queueDepth = prometheus.NewDesc("legwork_queue_depth", "Tasks in a queue of Redis, by asynq's state.", []string{"queue", "state"}, nil)
 	queueAge   = prometheus.NewDesc("legwork_queue_oldest_seconds", "How long the oldest task of a queue that could be taken has waited.", []string{"queue"}, nil)
+	poolInUse  = prometheus.NewDesc("legwork_postgres_connections_in_use", "Connections to Postgres that a statement uses.", nil, nil)
+	poolMost   = prometheus.NewDesc("legwork_postgres_connections_max", "Connections to Postgres that there may be.", nil, nil)
 	checkOK    = prometheus.NewDesc("legwork_check_ok", "1 where a check of /healthz says ok, otherwise 0.", []string{"check"}, nil)
 )
 
@@ -251,6 +253,8 @@ type healthCollector struct{ m *Metrics }
 func (healthCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- queueDepth
 	descs <- queueAge
+	descs <- poolInUse
+	descs <- poolMost
 	descs <- checkOK
 }
 
@@ -266,6 +270,9 @@ func (c healthCollector) Collect(metrics chan<- prometheus.Metric) {
 	if !ok {
 		return
 	}
+	inUse, most := health.store.Connections()
+	gauge(poolInUse, float64(inUse))
+	gauge(poolMost, float64(most))
 	for check, says := range seen.checks {
 		value := 0.0
 		if says == checkIsOK {

@@ -64,6 +64,8 @@ func TestAWorkerIsCounted(t *testing.T) {
 		`legwork_check_ok{check="postgres"} 1`,
 		`legwork_check_ok{check="redis"} 1`,
 		`legwork_check_ok{check="worker"} 1`,
+		`legwork_postgres_connections_in_use `,
+		`legwork_postgres_connections_max 8`,
 		`go_goroutines `,
 	))
 	if strings.Contains(text, `method="other"`) || strings.Contains(text, `server="other"`) {
