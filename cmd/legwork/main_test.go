@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"legwork/internal/proctest"
 	"legwork/internal/scratch/redistest"
 	"legwork/mcp/mcptest"
 	"legwork/store/storetest"
@@ -103,7 +103,7 @@ func (o output) expect(t testing.TB, code int, says ...string) {
 
 // background is a command line that runs beside the test.
 type background struct {
-	stdout, stderr buffer
+	stdout, stderr proctest.Buffer
 	interrupt      context.CancelFunc // Ctrl-C
 	done           chan struct{}
 	code           int // once done is closed
@@ -159,24 +159,6 @@ func until(t testing.TB, condition func() bool) {
 			t.Fatal("what was waited for does not happen")
 		}
 	}
-}
-
-// buffer is a bytes.Buffer that is read while it is written.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // worker starts a worker and waits until it takes tasks.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"legwork/internal/proctest"
 	"legwork/mcp"
 	"legwork/mcp/mcptest"
 	"legwork/store"
@@ -40,77 +41,18 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// process is the binary at work.
-type process struct {
-	cmd    *exec.Cmd
-	stderr buffer
-	done   chan struct{} // closed when it has ended
-}
-
-// process starts the binary in this environment and in no other. It is killed and waited for when the test ends.
-func (i *installation) process(binary string, args ...string) *process {
+// process starts the binary in this environment and in no other.
+func (i *installation) process(binary string, args ...string) *proctest.Process {
 	i.t.Helper()
-	p := &process{cmd: exec.Command(binary, args...), done: make(chan struct{})}
-	p.cmd.Env = []string{}
-	for name, value := range i.env {
-		p.cmd.Env = append(p.cmd.Env, name+"="+value)
-	}
-	p.cmd.Stderr = &p.stderr
-	if err := p.cmd.Start(); err != nil {
-		i.t.Fatal(err)
-	}
-	go func() {
-		defer close(p.done)
-		_ = p.cmd.Wait() // how it ended is in ProcessState
-	}()
-	i.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
-	})
-	return p
+	return proctest.Start(i.t, i.env, binary, args...)
 }
 
 // workerProcess starts a worker and waits until it takes tasks.
-func (i *installation) workerProcess(binary string) *process {
+func (i *installation) workerProcess(binary string) *proctest.Process {
 	i.t.Helper()
 	p := i.process(binary, "worker")
-	p.says(i.t, "the worker is taking tasks")
+	p.AwaitSaying("the worker is taking tasks")
 	return p
-}
-
-func (p *process) signal(t testing.TB, signal syscall.Signal) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// end waits until the process has ended and returns its exit code, which is -1 where a signal ended it.
-func (p *process) end(t testing.TB) int {
-	t.Helper()
-	until(t, p.ended)
-	return p.cmd.ProcessState.ExitCode()
-}
-
-func (p *process) says(t testing.TB, part string) {
-	t.Helper()
-	until(t, func() bool {
-		ended := p.ended()
-		said := strings.Contains(p.stderr.String(), part)
-		if ended && !said {
-			t.Fatalf("it ended and did not say %q:\n%s", part, p.stderr.String())
-		}
-		return said
-	})
 }
 
 // step reads a step that may have no row yet.
@@ -140,16 +82,16 @@ func sigtermDuringACall(t *testing.T, binary string) {
 	server.Await(t, "tools/call", 1)
 	has(t, i.must("step", "show", id), "running", "Lease", "until ")
 
-	worker.signal(t, syscall.SIGTERM)
-	worker.says(t, "the worker is stopping")
-	if step, _ := i.step(id); step.Status != "running" || worker.ended() {
-		t.Errorf("the step is %s and the worker has ended: %v, want both at work", step.Status, worker.ended())
+	worker.Signal(syscall.SIGTERM)
+	worker.AwaitSaying("the worker is stopping")
+	if step, _ := i.step(id); step.Status != "running" || worker.Ended() {
+		t.Errorf("the step is %s and the worker has ended: %v, want both at work", step.Status, worker.Ended())
 	}
 	close(answer)
-	if code := worker.end(t); code != exitDone {
-		t.Errorf("exit code %d, want %d:\n%s", code, exitDone, worker.stderr.String())
+	if code := worker.End(); code != exitDone {
+		t.Errorf("exit code %d, want %d:\n%s", code, exitDone, worker.Output())
 	}
-	has(t, worker.stderr.String(), "the worker has stopped")
+	has(t, worker.Output(), "the worker has stopped")
 	if step, _ := i.step(id); step.Status != "succeeded" {
 		t.Errorf("got %+v, want it succeeded", step)
 	}
@@ -171,8 +113,8 @@ func sigkillDuringACall(t *testing.T, binary string) {
 			step, found := i.step(id)
 			return len(server.Sent("tools/call")) > calls || found && step.Terminal()
 		})
-		worker.signal(t, syscall.SIGKILL)
-		if code := worker.end(t); code != -1 {
+		worker.Signal(syscall.SIGKILL)
+		if code := worker.End(); code != -1 {
 			t.Fatalf("a worker that was killed exits with %d", code)
 		}
 		if step, _ := i.step(id); step.Status == "running" && len(server.Sent("tools/call")) > calls {
@@ -201,17 +143,17 @@ func sigkillDuringACall(t *testing.T, binary string) {
 	if again := len(server.Sent("tools/call")); again != sent {
 		t.Errorf("the tool was called %d times, want %d", again, sent)
 	}
-	heir.signal(t, syscall.SIGTERM)
-	if code := heir.end(t); code != exitDone {
-		t.Errorf("exit code %d, want %d:\n%s", code, exitDone, heir.stderr.String())
+	heir.Signal(syscall.SIGTERM)
+	if code := heir.End(); code != exitDone {
+		t.Errorf("exit code %d, want %d:\n%s", code, exitDone, heir.Output())
 	}
 }
 
 func badSettingsOfAProcess(t *testing.T, binary string) {
 	i := outside(t).with("LEGWORK_DATABASE_URL", nobody).with("LEGWORK_CONCURRENCY", "x").with("LEGWORK_SHUTDOWN_TIMEOUT", "5")
 	p := i.process(binary, "worker")
-	if code := p.end(t); code != exitUsage {
+	if code := p.End(); code != exitUsage {
 		t.Errorf("exit code %d, want %d", code, exitUsage)
 	}
-	has(t, p.stderr.String(), "LEGWORK_CONCURRENCY", "LEGWORK_SHUTDOWN_TIMEOUT is 5 s", "legwork help settings")
+	has(t, p.Output(), "LEGWORK_CONCURRENCY", "LEGWORK_SHUTDOWN_TIMEOUT is 5 s", "legwork help settings")
 }

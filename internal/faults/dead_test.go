@@ -49,10 +49,10 @@ func deadWorker(t *testing.T, signal syscall.Signal) {
 		link.breakAll()
 		close(release)
 		for _, id := range []uuid.UUID{write, read} {
-			doomed.awaitSaying(fmt.Sprintf("the outcome of step %s could not be written down yet", id))
+			doomed.AwaitSaying(fmt.Sprintf("the outcome of step %s could not be written down yet", id))
 		}
 	}
-	doomed.signal(signal)
+	doomed.Signal(signal)
 	if signal == syscall.SIGSTOP {
 		link.restore()
 	}
@@ -77,12 +77,12 @@ func deadWorker(t *testing.T, signal syscall.Signal) {
 	within("taken over", row.StartedAt, leaseOfRead)
 
 	if signal == syscall.SIGSTOP {
-		doomed.signal(syscall.SIGCONT)
+		doomed.Signal(syscall.SIGCONT)
 		row := s.await(write, bound, "succeeded after all", func(step store.Step) bool { return step.Status == "succeeded" })
 		if row.FailureKind != "" || row.Claim != 1 {
 			t.Errorf("got %s, want the outcome that was known", brief(row))
 		}
-		doomed.awaitSaying("was not written down") // the other step is not its own any more
+		doomed.AwaitSaying("was not written down") // the other step is not its own any more
 		if row, _ := s.read(read); row.Claim != 2 || !strings.Contains(string(row.Result), "call 2 of") {
 			t.Errorf("got %s with %s, want it as the other worker settled it", brief(row), row.Result)
 		}

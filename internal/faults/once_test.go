@@ -67,7 +67,7 @@ func TestAtMostOnce(t *testing.T) {
 				p := s.worker(settings{"LEGWORK_CONCURRENCY": "40"})
 				select {
 				case <-time.After(random.upTo(15 * time.Second)):
-					p.kill()
+					p.Kill()
 					kills.Add(1)
 				case <-over:
 					return

@@ -19,7 +19,7 @@ func TestAnOutcomeSurvivesPostgres(t *testing.T) {
 		s := newHeldCall(t, direct)
 		s.check(s.postgres.Kill())
 		close(s.release)
-		s.asking.awaitSaying("could not be written down yet")
+		s.asking.AwaitSaying("could not be written down yet")
 		s.check(s.postgres.Restart(context.Background()))
 		s.wantOutcome()
 	})
@@ -29,7 +29,7 @@ func TestAnOutcomeSurvivesPostgres(t *testing.T) {
 		s.link.hang()
 		end := time.Now().Add(time.Minute)
 		close(s.release)
-		s.asking.awaitSaying("could not be written down yet")
+		s.asking.AwaitSaying("could not be written down yet")
 		s.worker(nil) // to this one Postgres talks
 		row := s.awaitEnd(s.held)
 		if row.FailureKind != string(mcp.KindInterrupted) {
@@ -45,12 +45,12 @@ func TestAnOutcomeSurvivesPostgres(t *testing.T) {
 		s.link.loseRepliesTo(s.held[:])
 		close(s.release)
 		s.wantOutcome()
-		if s.asking.said("step succeeded") {
+		if s.asking.Said("step succeeded") {
 			t.Error("the worker has the reply: nothing was tried")
 		}
 		s.link.breakAll()
 		s.link.restore()
-		s.asking.awaitSaying("step succeeded")
+		s.asking.AwaitSaying("step succeeded")
 		s.awaitQuietQueue()
 		s.wantOutcome()
 	})
@@ -59,7 +59,7 @@ func TestAnOutcomeSurvivesPostgres(t *testing.T) {
 		s := newHeldCall(t, behindCut)
 		s.link.breakAll()
 		close(s.release)
-		s.asking.awaitSaying("could not be written down yet")
+		s.asking.AwaitSaying("could not be written down yet")
 		s.link.restore()
 		s.wantOutcome()
 	})
@@ -71,7 +71,7 @@ func TestAnOutcomeSurvivesPostgres(t *testing.T) {
 			$$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$`)
 		s.exec(`create trigger full_disk before insert or update on agent_step execute function full_disk()`)
 		close(s.release)
-		s.asking.awaitSaying("could not be written down yet")
+		s.asking.AwaitSaying("could not be written down yet")
 		s.exec(`drop trigger full_disk on agent_step`)
 		s.wantOutcome()
 	})

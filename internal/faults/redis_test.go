@@ -67,7 +67,7 @@ func redisGoesAway(t *testing.T, away time.Duration, begin func(*site, *cut) fun
 	s.allSucceed(counting, ids)
 
 	for i, p := range workers {
-		if p.ended() {
+		if p.Ended() {
 			t.Errorf("worker %d has ended", i)
 		}
 		lines := p.besides()
@@ -88,7 +88,7 @@ func redisGoesAway(t *testing.T, away time.Duration, begin func(*site, *cut) fun
 			t.Errorf("worker %d said %d times that Redis was away and %d times that it was back", i, gone, back)
 		}
 		if gone > 0 {
-			p.awaitSaying("does what it is asked again")
+			p.AwaitSaying("does what it is asked again")
 		}
 	}
 }

@@ -45,9 +45,9 @@ func sigtermUnderLoad(t *testing.T) {
 	hung.awaitCalls(t, 3)
 
 	asked := time.Now()
-	p.signal(syscall.SIGTERM)
-	if code := p.end(); code != 0 {
-		t.Errorf("exit code %d, want 0:\n%s", code, p.stderr.tail(20))
+	p.Signal(syscall.SIGTERM)
+	if code := p.End(); code != 0 {
+		t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
 	}
 	took := time.Since(asked)
 	called := len(counting.counts())
@@ -90,10 +90,10 @@ func secondSigterm(t *testing.T) {
 	p := s.worker(nil)
 	ids, repeatable := s.steps(10, "docs", writes), s.steps(10, "docs", puts)
 	counting.awaitCalls(t, 20)
-	p.signal(syscall.SIGTERM)
-	p.awaitSaying("the worker is stopping")
-	p.signal(syscall.SIGTERM)
-	if code := p.end(); code == 0 {
+	p.Signal(syscall.SIGTERM)
+	p.AwaitSaying("the worker is stopping")
+	p.Signal(syscall.SIGTERM)
+	if code := p.End(); code == 0 {
 		t.Error("exit code 0 although its operations were not over")
 	}
 	s.worker(nil)
@@ -135,8 +135,8 @@ func rollingRestart(t *testing.T) {
 	for range 2 {
 		for i := range workers {
 			counting.awaitCalls(t, len(counting.counts())+20) // the load is on
-			workers[i].signal(syscall.SIGTERM)
-			if code := workers[i].end(); code != 0 {
+			workers[i].Signal(syscall.SIGTERM)
+			if code := workers[i].End(); code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}
 			workers[i] = s.worker(environment)

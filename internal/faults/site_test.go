@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +8,8 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"legwork/internal/proctest"
 	"legwork/internal/scratch"
 	"legwork/store"
 	"legwork/worker"
@@ -295,10 +292,8 @@ func text(s string) func() string { return func() string { return s } }
 
 // process is a worker at work.
 type process struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	stderr output
-	done   chan struct{} // closed when it has ended
+	*proctest.Process
+	t testing.TB
 }
 
 // settings change a worker's environment.
@@ -307,7 +302,6 @@ type settings map[string]string
 // worker starts a worker and waits until it takes tasks. It is killed when the test ends.
 func (s *site) worker(change settings) *process {
 	s.t.Helper()
-	p := &process{t: s.t, cmd: exec.Command(binary, "worker"), done: make(chan struct{})}
 	env := settings{
 		"LEGWORK_DATABASE_URL": s.databaseURL, "LEGWORK_REDIS_URL": s.redis.URL, "LEGWORK_ALLOW_PRIVATE_NETWORKS": "1",
 		"LEGWORK_LOG_FORMAT": "json",
@@ -315,74 +309,15 @@ func (s *site) worker(change settings) *process {
 	for name, value := range change {
 		env[name] = value
 	}
-	for name, value := range env {
-		p.cmd.Env = append(p.cmd.Env, name+"="+value)
-	}
-	p.cmd.Stderr = &p.stderr
-	if err := p.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		defer close(p.done)
-		_ = p.cmd.Wait() // how it ended is in ProcessState
-	}()
-	s.t.Cleanup(func() {
-		alive := !p.ended()
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		if alive && s.t.Failed() {
-			s.t.Logf("the worker %d said last:\n%s", p.cmd.Process.Pid, p.stderr.tail(40))
-		}
-	})
-	until(s.t, bound, func() string { return "a worker to take tasks:\n" + p.stderr.String() }, func() bool {
-		return p.said("the worker is taking tasks") || p.ended()
-	})
-	if p.ended() {
-		s.t.Fatalf("the worker ended:\n%s", p.stderr.String())
-	}
+	p := &process{proctest.Start(s.t, env, binary, "worker"), s.t}
+	p.AwaitSaying("the worker is taking tasks")
 	return p
-}
-
-func (p *process) signal(signal syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(signal); err != nil {
-		p.t.Error(err)
-	}
-}
-
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// end waits until the process has ended, and returns its exit code, which is -1 where a signal ended it.
-func (p *process) end() int {
-	p.t.Helper()
-	until(p.t, bound, text("a worker to end"), p.ended)
-	return p.cmd.ProcessState.ExitCode()
-}
-
-func (p *process) kill() {
-	p.t.Helper()
-	p.signal(syscall.SIGKILL)
-	p.end()
-}
-
-func (p *process) said(part string) bool { return strings.Contains(p.stderr.String(), part) }
-
-func (p *process) awaitSaying(part string) {
-	p.t.Helper()
-	until(p.t, bound, func() string { return fmt.Sprintf("the worker to say %q:\n%s", part, p.stderr.tail(40)) }, func() bool { return p.said(part) })
 }
 
 // besides is what a worker has logged that is not about one operation.
 func (p *process) besides() []string {
 	var lines []string
-	for line := range strings.Lines(p.stderr.String()) {
+	for line := range strings.Lines(p.Output()) {
 		var entry struct{ Step string }
 		if json.Unmarshal([]byte(line), &entry) != nil || entry.Step == "" {
 			lines = append(lines, strings.TrimSpace(line))
@@ -394,7 +329,7 @@ func (p *process) besides() []string {
 // status reads a number out of /proc/PID/status, such as VmRSS in kB.
 func (p *process) status(field string) int {
 	p.t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -414,34 +349,11 @@ func (p *process) status(field string) int {
 // files is how many files and connections a process has open.
 func (p *process) files() int {
 	p.t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return len(entries)
-}
-
-// output is what a process has written so far.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-func (o *output) tail(n int) string {
-	lines := strings.Split(strings.TrimSpace(o.String()), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // freeAddress is one that nobody listens on at this moment.

@@ -57,8 +57,8 @@ func TestSoak(t *testing.T) {
 		case <-pace.C:
 			ids = append(ids, s.step(load[len(ids)%len(load)], writes))
 		case <-sample.C:
-			if p.ended() {
-				t.Fatalf("the worker ended:\n%s", p.stderr.tail(40))
+			if p.Ended() {
+				t.Fatalf("the worker ended:\n%s", p.Tail(40))
 			}
 			memory, threads, files = append(memory, p.status("VmRSS")), append(threads, p.status("Threads")), append(files, p.files())
 			if n, ok := goroutinesOf(metrics); ok {
@@ -85,8 +85,8 @@ func TestSoak(t *testing.T) {
 	flat("threads", threads, 1.1, 5)
 	flat("files and connections", files, 1.1, 15)
 	flat("goroutines", goroutines, 1.1, 60)
-	p.signal(syscall.SIGTERM)
-	if code := p.end(); code != 0 {
+	p.Signal(syscall.SIGTERM)
+	if code := p.End(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
 }
