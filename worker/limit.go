@@ -42,6 +42,7 @@ type lane struct {
 	limit    int
 	underWay int
 	parked   []parkedJob
+	nobody   bool // there is no such server
 
 	said   bool      // it is in the log that jobs wait
 	waited time.Time // when one was last noted
@@ -71,7 +72,7 @@ type entry struct {
 func (l *lanes) enter(server string, job job) entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lane := l.servers[server]
+	lane := l.of(server)
 	at := slices.IndexFunc(lane.parked, func(p parkedJob) bool { return p.queue == job.queue && p.id == job.id })
 	e := entry{ok: lane.underWay < lane.limit, waited: at >= 0}
 	switch {
@@ -97,7 +98,7 @@ func (l *lanes) enter(server string, job job) entry {
 func (l *lanes) join(server string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.servers[server].underWay++
+	l.of(server).underWay++
 }
 
 // knows tells whether a server's limit is known.
@@ -114,10 +115,17 @@ func (l *lanes) learn(server string, limit int) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	lane := l.of(server)
+	lane.limit, lane.nobody = limit, false
+}
+
+// of is a server's lane. One that nobody has learned the limit of is made for a server that there may not be, and goes with
+// its last job: jobs may name anything.
+func (l *lanes) of(server string) *lane {
 	if l.servers[server] == nil {
-		l.servers[server] = &lane{}
+		l.servers[server] = &lane{limit: l.share, nobody: true}
 	}
-	l.servers[server].limit = limit
+	return l.servers[server]
 }
 
 // leave gives a place back, and tells whether jobs wait.
@@ -126,6 +134,9 @@ func (l *lanes) leave(server string) (wait bool) {
 	defer l.mu.Unlock()
 	lane := l.servers[server]
 	lane.underWay--
+	if lane.nobody && lane.underWay == 0 && len(lane.parked) == 0 {
+		delete(l.servers, server)
+	}
 	return len(lane.parked) > 0
 }
 
@@ -134,7 +145,10 @@ func (l *lanes) next(server string) (next parkedJob, waiting int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.servers[server]
-	if len(lane.parked) == 0 || lane.underWay >= lane.limit {
+	if lane == nil || len(lane.parked) == 0 {
+		return parkedJob{}, 0, false
+	}
+	if lane.underWay >= lane.limit {
 		return parkedJob{}, len(lane.parked), false
 	}
 	next, lane.parked = lane.parked[0], lane.parked[1:]
@@ -215,11 +229,13 @@ func (w *Worker) learnLimit(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
 	defer cancel()
 	row, err := w.store.Server(ctx, server)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return err
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
 	}
-	w.lanes.learn(server, row.MaxInFlight)
-	return nil
+	if err == nil {
+		w.lanes.learn(server, row.MaxInFlight)
+	}
+	return err
 }
 
 // leaveLane gives the place back and calls the task that has waited longest for it.

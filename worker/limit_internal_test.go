@@ -78,3 +78,33 @@ func TestThatJobsWaitIsNewsOnce(t *testing.T) {
 	}
 	waits(true)
 }
+
+// Jobs may name anything: what they name and nobody has is forgotten with them.
+func TestServersThatThereAreNotAreForgotten(t *testing.T) {
+	t.Parallel()
+	l := newLanes(5)
+	l.learn("docs", 0)
+	first, second := job{id: "1", queue: QueueAgent}, job{id: "2", queue: QueueAgent}
+	for _, server := range []string{"docs", "nobody"} {
+		if e := l.enter(server, first); !e.ok {
+			t.Errorf("%s has no place: %+v", server, e)
+		}
+		if e := l.enter(server, second); e.ok {
+			t.Errorf("%s has a second place: %+v", server, e)
+		}
+		if !l.leave(server) {
+			t.Errorf("nobody waits for %s", server)
+		}
+		if next, _, ok := l.next(server); !ok || next.id != "2" {
+			t.Errorf("%s: called %+v (%v), want 2", server, next, ok)
+		}
+		l.join(server)
+		l.leave(server)
+	}
+	if !l.knows("docs") || l.knows("nobody") || len(l.servers) != 1 {
+		t.Errorf("%d lanes are left", len(l.servers))
+	}
+	if _, _, ok := l.next("nobody"); ok {
+		t.Error("a job is called that does not wait")
+	}
+}
