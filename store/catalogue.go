@@ -364,8 +364,8 @@ func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []Imported
 			i.not_callable
 		from (
 			select name, remote_name, nullif(title, '') as title, nullif(description, '') as description,
-				input_schema, annotations, case when same then input_schema else model_schema end as model_schema, nullif(not_offered, '') as not_offered,
-				nullif(not_callable, '') as not_callable, position
+				input_schema, annotations, case when same then input_schema else model_schema end as model_schema,
+				nullif(not_offered, '') as not_offered, nullif(not_callable, '') as not_callable, position
 			from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::json[], $7::json[], $8::json[], $9::bool[], $10::text[],
 					$11::text[])
 				with ordinality as i (name, remote_name, title, description, input_schema, annotations, model_schema, same, not_offered,
