@@ -167,7 +167,9 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	w.health.enter(phaseStopping)
-	w.log.WithField("worker", w.name).Info("the worker is stopping: it takes no more tasks and waits for the operations that run")
+	w.log.WithField("worker", w.name).Info("the worker is stopping")
+	server.Stop() // waits for a Redis that hangs while a task is asked for
+	w.log.WithField("worker", w.name).Info("no more tasks are taken; the operations that run are waited for")
 	server.Shutdown()
 	w.running.Wait()
 	close(w.stopping)

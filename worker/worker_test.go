@@ -356,9 +356,7 @@ func shutDownInACall(t *testing.T, opts worker.Options) {
 		held.stop()
 		close(stopped)
 	}()
-	b.await("the worker to begin stopping", func() bool {
-		return slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool { return strings.Contains(e.Message, "is stopping") })
-	})
+	b.await("no more tasks to be taken", func() bool { return b.said("no more tasks are taken") == 1 })
 	late, _ := b.step(worker.StepPayload{Server: "docs"})
 	select {
 	case <-stopped:
