@@ -48,6 +48,11 @@ type lane struct {
 	waited time.Time // when one was last noted
 }
 
+// find is where a job stands among those that wait, or -1.
+func (l *lane) find(job job) int {
+	return slices.IndexFunc(l.parked, func(p parkedJob) bool { return p.queue == job.queue && p.id == job.id })
+}
+
 // parkedJob waits for a place. It was sent back at that time.
 type parkedJob struct {
 	job
@@ -73,7 +78,7 @@ func (l *lanes) enter(server string, job job) entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.of(server)
-	at := slices.IndexFunc(lane.parked, func(p parkedJob) bool { return p.queue == job.queue && p.id == job.id })
+	at := lane.find(job)
 	e := entry{ok: lane.underWay < lane.limit, waited: at >= 0}
 	switch {
 	case e.ok:
@@ -153,6 +158,16 @@ func (l *lanes) next(server string) (next parkedJob, waiting int, ok bool) {
 	}
 	next, lane.parked = lane.parked[0], lane.parked[1:]
 	return next, len(lane.parked), true
+}
+
+// putBack has a job wait in front of all others.
+func (l *lanes) putBack(server string, job parkedJob) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lane := l.of(server)
+	if lane.find(job.job) < 0 { // it may have come again meanwhile
+		lane.parked = slices.Insert(lane.parked, 0, job)
+	}
 }
 
 // room tells which servers have both jobs that wait and places for them.
@@ -252,8 +267,14 @@ func (w *Worker) callUp(server string, places int) {
 		if !ok {
 			return
 		}
+		called, err := w.callBack(next)
+		if err != nil {
+			// Redis is away. The job comes back by itself; nobody waits here for each of perhaps thousands.
+			w.lanes.putBack(server, next)
+			return
+		}
 		w.metrics.waiting(server, waiting)
-		if w.callBack(next) {
+		if called {
 			places--
 		}
 	}
@@ -280,15 +301,19 @@ func (w *Worker) callWaiting(ctx context.Context) {
 }
 
 // callBack makes a task that waits its turn deliverable at once, and tells whether it did. A task that has just been sent
-// away may not have arrived yet where asynq keeps those that wait; one that has been delivered meanwhile needs nothing.
-func (w *Worker) callBack(job parkedJob) bool {
+// away may not have arrived yet where asynq keeps those that wait; one that has been delivered meanwhile, or is gone, needs
+// nothing. An error is Redis'.
+func (w *Worker) callBack(job parkedJob) (called bool, err error) {
 	for {
 		if err := w.queue.RunTask(job.queue, job.id); err == nil {
-			return true
+			return true, nil
 		}
-		task, err := w.queue.GetTaskInfo(job.queue, job.id)
-		if err != nil || task.State == asynq.TaskStatePending || task.State == asynq.TaskStateCompleted || time.Since(job.at) > arrivalTime {
-			return false
+		task, err := findTask(w.queue, job.queue, job.id)
+		if err != nil {
+			return false, err
+		}
+		if task == nil || task.State == asynq.TaskStatePending || task.State == asynq.TaskStateCompleted || time.Since(job.at) > arrivalTime {
+			return false, nil
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -108,3 +108,25 @@ func TestServersThatThereAreNotAreForgotten(t *testing.T) {
 		t.Error("a job is called that does not wait")
 	}
 }
+
+func TestAJobThatIsPutBackIsNext(t *testing.T) {
+	t.Parallel()
+	l := newLanes(5)
+	l.learn("docs", 1)
+	first, second, third := job{id: "1", queue: QueueAgent}, job{id: "2", queue: QueueAgent}, job{id: "3", queue: QueueAgent}
+	for _, job := range []job{first, second, third} {
+		l.enter("docs", job)
+	}
+	l.leave("docs")
+	next, _, _ := l.next("docs")
+	l.putBack("docs", next)
+	l.putBack("docs", next) // as one that has come again meanwhile
+	for _, want := range []string{"2", "3"} {
+		if got, _, ok := l.next("docs"); !ok || got.id != want {
+			t.Errorf("called %s (%v), want %s", got.id, ok, want)
+		}
+	}
+	if _, _, ok := l.next("docs"); ok {
+		t.Error("a job is called twice")
+	}
+}

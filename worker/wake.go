@@ -28,6 +28,10 @@ var queues = map[string]int{QueueAgent: 6, QueueImport: 2, "default": 2}
 // wakeAll makes sure that the steps that wait have tasks, and gives new ones to those that dead workers left behind and
 // that may be carried out again. It returns how many were given one.
 func (w *Worker) wakeAll(ctx context.Context) (woken int, err error) {
+	// Steps are marked as looked after before Redis is asked for their tasks: not while it cannot be asked.
+	if _, err := w.queue.Queues(); err != nil {
+		return 0, fmt.Errorf("ask Redis for the queues: %w", err)
+	}
 	for end := time.Now().Add(wakeTime); time.Now().Before(end) && ctx.Err() == nil; {
 		steps, err := w.store.Unattended(ctx, unattendedAfter, sweepBatch)
 		if err != nil {
