@@ -32,7 +32,7 @@ const (
 type Client struct {
 	transport *Transport
 	clock     Clock
-	version   string
+	info      clientInfo      // of us
 	meta      json.RawMessage // what each stateless request says of us
 
 	deletions sync.WaitGroup
@@ -41,7 +41,8 @@ type Client struct {
 
 // NewClient sends through transport and measures budgets by clock. Servers are told that legwork of this version calls.
 func NewClient(transport *Transport, clock Clock, version string) *Client {
-	return &Client{transport: transport, clock: clock, version: version, meta: encodeMeta(version), slots: make(chan struct{}, maxDeletions)}
+	info := clientInfo{"legwork", version}
+	return &Client{transport: transport, clock: clock, info: info, meta: encodeMeta(info), slots: make(chan struct{}, maxDeletions)}
 }
 
 // Close waits until the sessions of finished operations are deleted, which is bounded by SessionDeletion. No operation

@@ -191,7 +191,7 @@ func shown(raw json.RawMessage) string {
 func (o *operation) initialize(revision string) (incomingReply, *Failure) {
 	o.lastID++
 	return o.leg(message{ID: o.lastID, Method: methodInitialize, Params: initializeParams{
-		ProtocolVersion: revision, ClientInfo: o.clientInfo(),
+		ProtocolVersion: revision, ClientInfo: o.client.info,
 	}}, nil)
 }
 
@@ -205,8 +205,6 @@ type clientInfo struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
-
-func (o *operation) clientInfo() clientInfo { return clientInfo{"legwork", o.client.version} }
 
 // refusesHandshake tells whether a server may have left the handshake behind: it does not know initialize, or refuses it
 // as the stateless revision refuses a request that does not say enough.
@@ -245,7 +243,7 @@ func (o *operation) stateless(method string, p params, header http.Header) (inco
 	if header == nil {
 		header = make(http.Header, 2)
 	}
-	header["Mcp-Method"], header["Mcp-Protocol-Version"] = []string{method}, revisionHeader
+	header["Mcp-Method"], header["Mcp-Protocol-Version"] = []string{method}, revisionHeaders[RevisionStateless]
 
 	o.lastID++
 	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: &p}, header)
@@ -270,14 +268,12 @@ type params struct {
 	RequestState json.RawMessage `json:"requestState,omitempty"`
 }
 
-var revisionHeader = []string{RevisionStateless}
-
 // encodeMeta is what each request in the manner of the stateless revision says of its sender.
-func encodeMeta(version string) json.RawMessage {
+func encodeMeta(sender clientInfo) json.RawMessage {
 	data, err := json.Marshal(map[string]any{
 		"io.modelcontextprotocol/protocolVersion":    RevisionStateless,
 		"io.modelcontextprotocol/clientCapabilities": struct{}{},
-		"io.modelcontextprotocol/clientInfo":         clientInfo{"legwork", version},
+		"io.modelcontextprotocol/clientInfo":         sender,
 	})
 	if err != nil {
 		panic(err) // a map of strings can be encoded

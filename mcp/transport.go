@@ -131,7 +131,7 @@ var (
 	userAgent    = []string{"legwork"}
 
 	revisionHeaders = func() map[string][]string {
-		all := map[string][]string{}
+		all := map[string][]string{RevisionStateless: {RevisionStateless}}
 		for _, revision := range handshakeRevisions {
 			all[revision] = []string{revision}
 		}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -198,7 +197,8 @@ func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool
 	seen := make(map[string]bool, len(tools))
 	for _, tool := range tools {
 		tool.RemoteName, tool.Title, tool.Description = cleanText(tool.RemoteName), cleanText(tool.Title), cleanText(tool.Description)
-		tool.ModelSchema = cleanJSON(tool.ModelSchema)        // model APIs refuse what is no text, such as half of an emoji
+		// Model APIs refuse what is no text, such as half of an emoji.
+		tool.ModelSchema = cleanJSON(tool.ModelSchema)
 		if !bytes.Equal(tool.InputSchema, tool.ModelSchema) { // mostly they are equal, and then both are clean
 			tool.InputSchema = keepJSON(tool.InputSchema)
 		}
@@ -334,8 +334,6 @@ func nameTools(ctx context.Context, tx pgx.Tx, tools []ImportedTool, known map[s
 
 // upsertTools writes the rows that are new or differ, and returns their remote names.
 func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []ImportedTool) ([]string, error) {
-	// In order of the names, so that two imports wait for each other in one order.
-	tools = slices.SortedFunc(slices.Values(tools), func(a, b ImportedTool) int { return cmp.Compare(a.Name, b.Name) })
 	names := make([]string, len(tools))
 	remoteNames := make([]string, len(tools))
 	schemas := make([]json.RawMessage, len(tools))
@@ -356,7 +354,7 @@ func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []Imported
 		notOffered[i], notCallable[i] = tool.NotOffered, tool.NotCallable
 	}
 	// json has no equality: its text is compared. Rows that are equal are left out beforehand, because a conflict that
-	// updates nothing locks its row all the same.
+	// updates nothing locks its row all the same. In order of the names, so that two imports wait for each other in one order.
 	rows, err := tx.Query(ctx, `
 		insert into mcp_tool as t (server, name, remote_name, title, description, input_schema, annotations, model_schema,
 			not_offered, not_callable)
@@ -365,11 +363,10 @@ func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []Imported
 		from (
 			select name, remote_name, nullif(title, '') as title, nullif(description, '') as description,
 				input_schema, annotations, case when same then input_schema else model_schema end as model_schema,
-				nullif(not_offered, '') as not_offered, nullif(not_callable, '') as not_callable, position
+				nullif(not_offered, '') as not_offered, nullif(not_callable, '') as not_callable
 			from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::json[], $7::json[], $8::json[], $9::bool[], $10::text[],
 					$11::text[])
-				with ordinality as i (name, remote_name, title, description, input_schema, annotations, model_schema, same, not_offered,
-					not_callable, position)
+				as i (name, remote_name, title, description, input_schema, annotations, model_schema, same, not_offered, not_callable)
 		) as i
 		left join mcp_tool t on t.server = $1 and t.remote_name = i.remote_name
 		where t.name is null
@@ -377,7 +374,7 @@ func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []Imported
 					t.not_callable, t.orphaned_at)
 				is distinct from (i.title, i.description, i.input_schema::text, i.annotations::text, i.model_schema::text,
 					i.not_offered, i.not_callable, null::timestamptz)
-		order by i.position
+		order by i.name collate "C"
 		on conflict (server, remote_name) do update
 		set title = excluded.title, description = excluded.description, input_schema = excluded.input_schema,
 			annotations = excluded.annotations, model_schema = excluded.model_schema, not_offered = excluded.not_offered,

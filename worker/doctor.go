@@ -308,26 +308,19 @@ func (d *doctor) attended(step store.Step) (bool, error) {
 	if step.Terminal() {
 		return true, nil
 	}
-	own := step.ID.String()
 	waking := wakingID(step)
+	ids := slices.Compact([]string{waking, step.ID.String(), step.TaskID}) // the first two are one where the step waits
 	for queue := range queues {
-		task, err := findTask(d.queue, queue, waking)
-		if err != nil {
-			return false, err
-		}
-		if task != nil && !done(task) {
-			return true, nil
-		}
-		for _, id := range []string{own, step.TaskID} {
-			if id == waking || id == "" {
+		for _, id := range ids {
+			if id == "" {
 				continue
 			}
-			task, err = findTask(d.queue, queue, id)
+			task, err := liveTask(d.queue, queue, id)
 			if err != nil {
 				return false, err
 			}
-			// Where the step runs this is the task that the dead worker had: if asynq still calls it active, it is nobody's.
-			if task != nil && !done(task) && (step.Status == "pending" || task.State != asynq.TaskStateActive) {
+			// A running step's other task is the one that the dead worker had: if asynq still calls it active, it is nobody's.
+			if task != nil && (id == waking || step.Status == "pending" || task.State != asynq.TaskStateActive) {
 				return true, nil
 			}
 		}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -33,17 +34,24 @@ func TestAJobThatComesAgainWaitsOnce(t *testing.T) {
 		t.Errorf("the third: %+v, want %+v", got, want)
 	}
 	l.leave("docs")
-	for _, want := range []struct {
-		queue   string
-		waiting int
-	}{{QueueAgent, 1}, {QueueImport, 0}} {
-		next, waiting, ok := l.next("docs")
-		if !ok || next.id != "2" || next.queue != want.queue || waiting != want.waiting {
-			t.Errorf("called %+v of %d that wait (%v), want 2 of queue %s and %d", next.job, waiting, ok, want.queue, want.waiting)
-		}
+	wantCalled(t, l, called{"2", QueueAgent, 1}, called{"2", QueueImport, 0})
+}
+
+// called is a job that was called, and how many then still waited.
+type called struct {
+	id, queue string
+	waiting   int
+}
+
+// wantCalled calls for docs whom there is to call.
+func wantCalled(t *testing.T, l *lanes, want ...called) {
+	t.Helper()
+	var got []called
+	for next, waiting, ok := l.next("docs"); ok; next, waiting, ok = l.next("docs") {
+		got = append(got, called{next.id, next.queue, waiting})
 	}
-	if _, _, ok := l.next("docs"); ok {
-		t.Error("one is called that does not wait")
+	if !slices.Equal(got, want) {
+		t.Errorf("called %v, want %v", got, want)
 	}
 }
 
@@ -121,12 +129,5 @@ func TestAJobThatIsPutBackIsNext(t *testing.T) {
 	next, _, _ := l.next("docs")
 	l.putBack("docs", next)
 	l.putBack("docs", next) // as one that has come again meanwhile
-	for _, want := range []string{"2", "3"} {
-		if got, _, ok := l.next("docs"); !ok || got.id != want {
-			t.Errorf("called %s (%v), want %s", got.id, ok, want)
-		}
-	}
-	if _, _, ok := l.next("docs"); ok {
-		t.Error("a job is called twice")
-	}
+	wantCalled(t, l, called{"2", QueueAgent, 1}, called{"3", QueueAgent, 0})
 }

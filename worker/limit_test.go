@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,20 +93,6 @@ func TestALimitThatIsRaised(t *testing.T) {
 	h.server.Await(t, "tools/call", 5)
 }
 
-// awaitWaiting waits until a step is seen to wait for a place.
-func (b *bench) awaitWaiting(id uuid.UUID) (step store.Step) {
-	b.t.Helper()
-	b.await("step "+id.String()+" to wait", func() bool {
-		var err error
-		step, err = b.store.Step(b.t.Context(), id)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			b.t.Fatal(err)
-		}
-		return step.Status == "pending"
-	})
-	return step
-}
-
 // asynq would put away an import that waits and is not to be tried again. No row would bring it back.
 func TestAnImportThatCannotComeAgainDoesNotWait(t *testing.T) {
 	t.Parallel()
@@ -135,13 +120,7 @@ func TestAStepThatWaitsHasOneTask(t *testing.T) {
 		t.Errorf("the row names task %q", step.TaskID)
 	}
 	b.exec(`update agent_step set created_at = now() - interval '1 minute' where id = $1`, id)
-	b.await("the step to be looked after", func() bool {
-		var looked bool
-		if err := b.sql.QueryRow(t.Context(), `select woken_at is not null from agent_step where id = $1`, id).Scan(&looked); err != nil {
-			t.Fatal(err)
-		}
-		return looked
-	})
+	b.awaitLook(id)
 	close(h.release)
 	if step := b.awaitStep(id); step.Status != "succeeded" || step.Claim != 1 {
 		t.Errorf("the step is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)

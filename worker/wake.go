@@ -64,8 +64,8 @@ func wake(queue *asynq.Inspector, tasks *asynq.Client, step store.Step) (bool, e
 		if step.TaskID == "" || step.Status != "pending" {
 			continue
 		}
-		task, err := findTask(queue, name, step.TaskID)
-		if err != nil || task != nil && !done(task) {
+		task, err := liveTask(queue, name, step.TaskID)
+		if task != nil || err != nil {
 			return false, err
 		}
 	}
@@ -112,6 +112,15 @@ func attends(queue *asynq.Inspector, name, id string) (bool, error) {
 		return false, fmt.Errorf("remove task %s, which is done with: %w", id, err)
 	}
 	return false, nil
+}
+
+// liveTask is a task that will be delivered, or nil when there is none of this id.
+func liveTask(queue *asynq.Inspector, name, id string) (*asynq.TaskInfo, error) {
+	task, err := findTask(queue, name, id)
+	if task == nil || err != nil || done(task) {
+		return nil, err
+	}
+	return task, nil
 }
 
 // findTask is nil when there is none.

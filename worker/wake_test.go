@@ -19,6 +19,18 @@ func (b *bench) insert(tool string) uuid.UUID {
 	return id
 }
 
+// awaitLook waits until a worker has looked after a step that waits.
+func (b *bench) awaitLook(id uuid.UUID) {
+	b.t.Helper()
+	b.await("step "+id.String()+" to be looked after", func() bool {
+		var looked bool
+		if err := b.sql.QueryRow(b.t.Context(), `select woken_at is not null from agent_step where id = $1`, id).Scan(&looked); err != nil {
+			b.t.Fatal(err)
+		}
+		return looked
+	})
+}
+
 func TestStepsThatNobodyLooksAfterAreWoken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -52,13 +64,7 @@ func TestStepsThatNobodyLooksAfterAreWoken(t *testing.T) {
 	if step := b.awaitStep(nonsense); step.FailureKind != "invalid_request" {
 		t.Errorf("the step without a tool is %s, %s: %s", step.Status, step.FailureKind, step.FailureMessage)
 	}
-	b.await("the scheduled step to be looked after", func() bool {
-		var looked bool
-		if err := b.sql.QueryRow(t.Context(), `select woken_at is not null from agent_step where id = $1`, scheduled).Scan(&looked); err != nil {
-			t.Fatal(err)
-		}
-		return looked
-	})
+	b.awaitLook(scheduled)
 	if info := b.awaitTask(later, asynq.TaskStateScheduled); info.NextProcessAt.Before(time.Now()) {
 		t.Errorf("the scheduled task is due at %s", info.NextProcessAt)
 	}

@@ -205,14 +205,24 @@ type heldCall struct {
 // awaitStep waits until a step's row is terminal.
 func (b *bench) awaitStep(id uuid.UUID) store.Step {
 	b.t.Helper()
-	var step store.Step
-	b.await("step "+id.String()+" to end", func() bool {
+	return b.awaitStepTo(id, "end", func(step store.Step) bool { return step.FinishedAt != nil })
+}
+
+// awaitWaiting waits until a step is seen to wait for a place.
+func (b *bench) awaitWaiting(id uuid.UUID) store.Step {
+	b.t.Helper()
+	return b.awaitStepTo(id, "wait", func(step store.Step) bool { return step.Status == "pending" })
+}
+
+func (b *bench) awaitStepTo(id uuid.UUID, what string, does func(store.Step) bool) (step store.Step) {
+	b.t.Helper()
+	b.await("step "+id.String()+" to "+what, func() bool {
 		var err error
 		step, err = b.store.Step(context.Background(), id)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			b.t.Fatal(err)
 		}
-		return err == nil && step.FinishedAt != nil
+		return err == nil && does(step)
 	})
 	return step
 }
