@@ -9,8 +9,14 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// redisCheckInterval is how often the queue's Redis is asked whether it is there.
-const redisCheckInterval = 2 * time.Second
+const (
+	// redisCheckInterval is how often the queue's Redis is asked whether it is there.
+	redisCheckInterval = 2 * time.Second
+
+	// redisQuietTime is for how long nothing has been complained of before the trouble is called over. A Redis that answers
+	// and refuses writes is complained of every 5 s at least: so often asynq says that it lives.
+	redisQuietTime = 12 * time.Second
+)
 
 // queueLog is what asynq logs to. While Redis does not answer asynq has the same to say several times a second, in each of
 // its loops; this says it once, and once when it is over.
@@ -41,8 +47,7 @@ func (q *queueLog) complain(args ...any) {
 	q.log.Errorf("the queue's Redis does not do what it is asked, so no task is taken; operations under way go on: %s", strings.TrimSpace(fmt.Sprint(args...)))
 }
 
-// health hears of every check of Redis. The trouble is over when Redis answers and nothing has complained since the check
-// before.
+// health hears of every check of Redis. The trouble is over when Redis answers and nothing has been complained of for a while.
 func (q *queueLog) health(err error) {
 	if err != nil {
 		q.complain("ping: ", err)
@@ -50,10 +55,10 @@ func (q *queueLog) health(err error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.since.IsZero() || time.Since(q.latest) < redisCheckInterval {
+	if q.since.IsZero() || time.Since(q.latest) < redisQuietTime {
 		return
 	}
 	q.log.Infof("the queue's Redis does what it is asked again, after %s; %d further lines about that were held back",
-		time.Since(q.since).Round(time.Second), q.held)
+		q.latest.Sub(q.since).Round(time.Second), q.held)
 	q.since, q.held = time.Time{}, 0
 }
