@@ -9,11 +9,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// StepClaim is a step as it stood under its latest claim. Another claim, or another status, says that somebody has taken it
+// since.
+type StepClaim struct {
+	ID     uuid.UUID
+	Status string
+	Claim  int64
+}
+
+// String is the step's id.
+func (c StepClaim) String() string { return c.ID.String() }
+
 // StepsPastLease finds the steps that run although their leases ended longer ago than that, the oldest first: those whose
 // tools may be called again, and those whose may not.
-func (s *Store) StepsPastLease(ctx context.Context, longer time.Duration) (repeatable, final []uuid.UUID, err error) {
+func (s *Store) StepsPastLease(ctx context.Context, longer time.Duration) (repeatable, final []StepClaim, err error) {
 	repeatable, final, err = s.sorted(ctx, `
-		select s.id, `+mayRepeat+`
+		select s.id, s.status, s.claim, `+mayRepeat+`
 		from agent_step s
 		where s.status = 'running' and s.lease_expires_at <= now() - $1::interval
 		order by s.lease_expires_at`, longer)
@@ -25,9 +36,9 @@ func (s *Store) StepsPastLease(ctx context.Context, longer time.Duration) (repea
 
 // StepsWaiting finds the tool steps that have been pending for longer than that, the oldest first: those whose servers
 // there are, and those whose there are not.
-func (s *Store) StepsWaiting(ctx context.Context, longer time.Duration) (known, unknown []uuid.UUID, err error) {
+func (s *Store) StepsWaiting(ctx context.Context, longer time.Duration) (known, unknown []StepClaim, err error) {
 	known, unknown, err = s.sorted(ctx, `
-		select s.id, exists (select from mcp_server v where v.identifier = s.server)
+		select s.id, s.status, s.claim, exists (select from mcp_server v where v.identifier = s.server)
 		from agent_step s
 		where s.status = 'pending' and s.kind = 'tool' and s.created_at < now() - $1::interval
 		order by s.created_at`, longer)
@@ -37,19 +48,19 @@ func (s *Store) StepsWaiting(ctx context.Context, longer time.Duration) (known, 
 	return known, unknown, nil
 }
 
-// sorted reads ids in two heaps.
-func (s *Store) sorted(ctx context.Context, sql string, args ...any) (yes, no []uuid.UUID, err error) {
+// sorted reads steps in two heaps.
+func (s *Store) sorted(ctx context.Context, sql string, args ...any) (yes, no []StepClaim, err error) {
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, nil, err
 	}
-	var id uuid.UUID
+	var step StepClaim
 	var is bool
-	_, err = pgx.ForEachRow(rows, []any{&id, &is}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&step.ID, &step.Status, &step.Claim, &is}, func() error {
 		if is {
-			yes = append(yes, id)
+			yes = append(yes, step)
 		} else {
-			no = append(no, id)
+			no = append(no, step)
 		}
 		return nil
 	})

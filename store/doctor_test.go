@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"legwork/store"
 )
 
 func TestStepsPastLease(t *testing.T) {
@@ -27,8 +29,8 @@ func TestStepsPastLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff(t, "repeatable", []uuid.UUID{repeatable}, gotRepeatable)
-	diff(t, "final", []uuid.UUID{oldest, final}, gotFinal)
+	diff(t, "repeatable", []store.StepClaim{{ID: repeatable, Status: "running", Claim: 1}}, gotRepeatable)
+	diff(t, "final", []store.StepClaim{{ID: oldest, Status: "running", Claim: 1}, {ID: final, Status: "running", Claim: 1}}, gotFinal)
 }
 
 func TestStepsWaiting(t *testing.T) {
@@ -52,8 +54,8 @@ func TestStepsWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff(t, "known", []uuid.UUID{later, late}, known)
-	diff(t, "unknown", []uuid.UUID{lost, none}, unknown)
+	diff(t, "known", []store.StepClaim{{ID: later, Status: "pending"}, {ID: late, Status: "pending"}}, known)
+	diff(t, "unknown", []store.StepClaim{{ID: lost, Status: "pending"}, {ID: none, Status: "pending"}}, unknown)
 }
 
 func TestReleaseImports(t *testing.T) {

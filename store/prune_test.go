@@ -45,7 +45,7 @@ func (b *bench) oldImportError(at time.Time) {
 
 func (b *bench) prune(batch int) store.Pruned {
 	b.t.Helper()
-	pruned, err := b.Prune(b.t.Context(), horizon, batch)
+	pruned, err := b.Prune(b.t.Context(), horizon, batch, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestPruneBesideWorkers(t *testing.T) {
 	for i := range pruned {
 		wg.Go(func() {
 			for {
-				more, err := b.Prune(t.Context(), horizon, 20)
+				more, err := b.Prune(t.Context(), horizon, 20, nil)
 				if err != nil {
 					t.Error(err)
 					return

@@ -278,6 +278,26 @@ func (s *Store) Server(ctx context.Context, identifier string) (Server, error) {
 	return server, nil
 }
 
+// MaxInFlight returns how many operations one worker may have under way with each of these servers; 0: its row says nothing
+// of that. Servers that there are not are left out.
+func (s *Store) MaxInFlight(ctx context.Context, identifiers []string) (map[string]int, error) {
+	rows, err := s.pool.Query(ctx, `
+		select identifier, coalesce(max_in_flight, 0) from mcp_server where identifier = any($1)`, identifiers)
+	if err != nil {
+		return nil, fmt.Errorf("read the limits of servers: %w", err)
+	}
+	limits := map[string]int{}
+	var identifier string
+	var limit int
+	if _, err := pgx.ForEachRow(rows, []any{&identifier, &limit}, func() error {
+		limits[identifier] = limit
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the limits of servers: %w", err)
+	}
+	return limits, nil
+}
+
 // Servers returns every server with its latest error, by identifier.
 func (s *Store) Servers(ctx context.Context) ([]ServerOverview, error) {
 	rows, err := s.pool.Query(ctx, `

@@ -46,7 +46,14 @@ type Step struct {
 	CreatedAt      time.Time       `json:"created_at"`
 	StartedAt      *time.Time      `json:"started_at"`
 	FinishedAt     *time.Time      `json:"finished_at"`
-	TaskID         string          `json:"task_id,omitempty"` // of the task that it waited with, where that is not the step's id
+	TaskID         string          `json:"task_id,omitempty"` // of the task that brought it last, where that is not the step's id
+	JobLimits      `json:"-"`
+}
+
+// JobLimits are what a job may take by its own word, as it was enqueued. They are kept for a step that waits.
+type JobLimits struct {
+	Timeout  *time.Duration // once it is begun; nil: it has none
+	Deadline *time.Time     // when it must be over; nil: it has none
 }
 
 // Terminal tells whether the step is settled.
@@ -56,7 +63,7 @@ func (s Step) Terminal() bool {
 
 const stepColumns = `s.id, s.run_id, s.position, s.kind, s.server, s.tool, s.arguments, s.status, s.claim, s.claimed_by,
 	s.lease_expires_at, s.failure_kind, s.failure_message, s.asked, s.result, s.budget_ms, s.legs, s.created_at,
-	s.started_at, s.finished_at, s.task_id`
+	s.started_at, s.finished_at, s.task_id, s.job_timeout, s.job_deadline`
 
 // settledColumns are stepColumns for one who knows what was asked and what came, either of which may be megabytes.
 var settledColumns = strings.NewReplacer("s.arguments", "null::json", "s.result", "null::json").Replace(stepColumns)
@@ -82,7 +89,7 @@ func (s *Step) columns() []any {
 		(*[]byte)(&s.Arguments), &s.Status, &s.Claim, (*zeronull.Text)(&s.ClaimedBy), &s.LeaseExpiresAt,
 		(*zeronull.Text)(&s.FailureKind), (*zeronull.Text)(&s.FailureMessage), (*zeronull.Text)(&s.Asked),
 		(*[]byte)(&s.Result), &s.BudgetMS, (*[]byte)(&s.Legs), &s.CreatedAt, &s.StartedAt, &s.FinishedAt,
-		(*zeronull.Text)(&s.TaskID),
+		(*zeronull.Text)(&s.TaskID), &s.Timeout, &s.Deadline,
 	}
 }
 
@@ -99,7 +106,8 @@ type StepRequest struct {
 	Server    string
 	Tool      string // the remote name
 	Arguments json.RawMessage
-	TaskID    string // of the task that brought it, where that is not the step's id
+	TaskID    string    // of the task that brought it, where that is not the step's id
+	JobLimits JobLimits // kept where the step has to wait, see [Store.AddStep]
 
 	Worker string         // who claims
 	Budget time.Duration  // the installation's, per operation
@@ -179,11 +187,11 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 	rows, err := s.pool.Query(ctx, `
 		with `+newRun+`, claimed as (
 			insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, claim, claimed_by,
-				lease_expires_at, started_at)
+				lease_expires_at, started_at, task_id)
 			select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'running', 1, $6::text,
 				clock_timestamp() + $9::interval + greatest(interval '0', least($8::interval, coalesce(
 					make_interval(secs => v.operation_timeout_seconds), $7::interval))),
-				clock_timestamp()
+				clock_timestamp(), $10::text
 			from (select count(*) from run) as created
 			left join mcp_server v on v.identifier = $3::text
 			on conflict (id) do update
@@ -191,7 +199,7 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 				lease_expires_at = clock_timestamp() + $9::interval + greatest(interval '0', least($8::interval, coalesce(
 					(select make_interval(secs => v.operation_timeout_seconds) from mcp_server v where v.identifier = s.server),
 					$7::interval))),
-				started_at = clock_timestamp()
+				started_at = clock_timestamp(), task_id = coalesce(excluded.task_id, s.task_id)
 			where s.status = 'pending'
 				or s.status = 'running' and s.lease_expires_at <= clock_timestamp() and `+mayRepeat+`
 			returning s.*
@@ -205,7 +213,8 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 			select * from agent_run where id = s.run_id union all select * from run where id = s.run_id
 		) r on true`,
 		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
-		cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job, max(request.Margin, 0))
+		cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job, max(request.Margin, 0),
+		text(request.TaskID))
 	var schema []byte
 	var notCallable zeronull.Text
 	claim, err := one(rows, err, func(row pgx.CollectableRow) (Claim, error) {
@@ -384,17 +393,22 @@ func (s *Store) settledBefore(ctx context.Context, id uuid.UUID, claim int64) (S
 }
 
 // AddStep inserts the row of a step that has to wait, and its run's, unless they are there, and notes the task that it waits
-// with: from now on it is looked after, whatever becomes of that task.
+// with and the limits of its job: from now on it is looked after, whatever becomes of that task.
 func (s *Store) AddStep(ctx context.Context, request StepRequest) error {
 	_, err := s.pool.Exec(ctx, `
 		with `+newRun+`
-		insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, task_id)
-		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'pending', $6::text
+		insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, task_id, job_timeout, job_deadline)
+		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'pending', $6::text, $7::interval, $8::timestamptz
 		from (select count(*) from run) as created
 		on conflict (id) do update
-		set task_id = excluded.task_id
-		where s.status = 'pending' and s.task_id is distinct from excluded.task_id and excluded.task_id is not null`,
-		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments), text(request.TaskID))
+		set task_id = coalesce(excluded.task_id, s.task_id), job_timeout = coalesce(excluded.job_timeout, s.job_timeout),
+			job_deadline = coalesce(excluded.job_deadline, s.job_deadline)
+		where s.status = 'pending' and (
+			s.task_id is distinct from coalesce(excluded.task_id, s.task_id)
+			or s.job_timeout is distinct from coalesce(excluded.job_timeout, s.job_timeout)
+			or s.job_deadline is distinct from coalesce(excluded.job_deadline, s.job_deadline))`,
+		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments), text(request.TaskID),
+		request.JobLimits.Timeout, request.JobLimits.Deadline)
 	if err != nil {
 		return fmt.Errorf("add step %s: %w", request.ID, err)
 	}
@@ -409,17 +423,18 @@ func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Fai
 	rows, err := s.pool.Query(ctx, `
 		with `+newRun+`
 		insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, claimed_by, failure_kind,
-			failure_message, asked, finished_at)
+			failure_message, asked, finished_at, task_id)
 		select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'failed', $6::text, $7::text, $8::text, $9::text,
-			clock_timestamp()
+			clock_timestamp(), $10::text
 		from (select count(*) from run) as created
 		on conflict (id) do update
 		set status = 'failed', claimed_by = excluded.claimed_by, failure_kind = excluded.failure_kind,
-			failure_message = excluded.failure_message, asked = excluded.asked, finished_at = excluded.finished_at
+			failure_message = excluded.failure_message, asked = excluded.asked, finished_at = excluded.finished_at,
+			task_id = coalesce(excluded.task_id, s.task_id)
 		where s.status = 'pending'
 		returning `+stepColumns,
 		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
-		text(request.Worker), text(failure.Kind), cleanText(failure.Message), text(failure.Asked))
+		text(request.Worker), text(failure.Kind), cleanText(failure.Message), text(failure.Asked), text(request.TaskID))
 	step, err := one(rows, err, scanStep)
 	refused := err == nil
 	if errors.Is(err, ErrNotFound) {

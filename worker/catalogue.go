@@ -28,7 +28,11 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 	if job.last { // asynq would put it away if it waited, and no row brings it back
 		err = w.joinLane(ctx, payload.Server)
 	} else {
-		err = w.enterLane(ctx, payload.Server, job)
+		var place entry
+		place, err = w.enterLane(ctx, payload.Server, job)
+		if err == nil && !place.ok {
+			err = sentAway(payload.Server, place, w.queue.limits(job.queue, job.id))
+		}
 	}
 	if err != nil {
 		return err
@@ -60,17 +64,14 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 	return w.settleImport(ctx, task, job, payload.Server, claim.Claim, found, spent)
 }
 
-func (w *Worker) claimImport(ctx context.Context, server string, job job) (store.ImportClaim, error) {
-	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
-	defer cancel()
-	claim, err := w.store.ClaimImport(ctx, store.ImportRequest{
-		Server: server, Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
+func (w *Worker) claimImport(ctx context.Context, server string, job job) (claim store.ImportClaim, err error) {
+	err = w.beforehand(ctx, fmt.Sprintf("the import of server %q could not be claimed, so it was not begun", server), func(ctx context.Context) (err error) {
+		claim, err = w.store.ClaimImport(ctx, store.ImportRequest{
+			Server: server, Worker: w.name, Budget: w.budget, Job: job.left(), Margin: LeaseMargin,
+		})
+		return err
 	})
-	w.claims.note(w.log, err)
-	if err != nil {
-		return store.ImportClaim{}, unclaimedError{fmt.Errorf("the import of server %q could not be claimed, so it was not begun: %w", server, err)}
-	}
-	return claim, nil
+	return claim, err
 }
 
 func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, server string, claim int64, found mcp.Catalogue, spent mcp.Spent) error {
@@ -102,49 +103,68 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 	}
 
 	var report store.ImportReport
-	err := persist(ctx, fmt.Sprintf("import of server %q", server), func(ctx context.Context) (err error) {
+	err := w.writeImport(ctx, job, server, nil, func(ctx context.Context) (err error) {
 		report, err = w.store.SettleImport(ctx, server, claim, tools, skipped, importSpent(job, spent))
 		return err
+	}, func() {
+		w.logImport(job, server, spent, nil)
+		w.logUntyped(job.id, server, found.Untyped)
 	})
-	if errors.Is(err, store.ErrClaimLost) {
-		return busy(fmt.Sprintf("the import of server %q was taken over by another worker", server), nil, nil)
-	}
-	if err != nil {
-		w.logUnsettled(job.id, fmt.Sprintf("the import of server %q", server), nil, err)
+	switch {
+	case errors.Is(err, store.ErrClaimLost):
+		return takenOver(server)
+	case store.Refused(err):
 		return err
+	case err != nil: // the next delivery imports once more
+		return busy(fmt.Sprintf("the outcome could not be written down yet: %s", err), nil, nil)
 	}
-	w.logImport(job, server, spent, nil)
-	w.logUntyped(job.id, server, found.Untyped)
 	w.leave(task, taskResult{Status: statusSucceeded, Legs: encodeLegs(spent.Legs), Report: &report})
 	return nil
 }
 
-// failImport leaves the catalogue as it was and writes down why.
+// failImport leaves the catalogue as it was and writes down why. Where Postgres is away the queue is told all the same, and
+// the row follows.
 func (w *Worker) failImport(ctx context.Context, task *asynq.Task, job job, server string, claim int64, spent mcp.Spent, failure *mcp.Failure) error {
-	err := persist(ctx, fmt.Sprintf("import of server %q", server), func(ctx context.Context) error {
+	err := w.writeImport(ctx, job, server, failure, func(ctx context.Context) error {
 		return w.store.FailImport(ctx, server, claim, rowFailure(failure), importSpent(job, spent))
-	})
+	}, func() { w.logImport(job, server, spent, failure) })
 	if errors.Is(err, store.ErrClaimLost) {
-		return busy(fmt.Sprintf("the import of server %q was taken over by another worker", server), nil, nil)
+		return takenOver(server)
 	}
-	if err != nil {
-		w.logUnsettled(job.id, fmt.Sprintf("the import of server %q", server), failure, err)
-		return err
-	}
-	w.logImport(job, server, spent, failure)
 	w.leave(task, taskResult{Status: statusFailed, Kind: string(failure.Kind), Sentence: failure.Message, Legs: encodeLegs(spent.Legs)})
 	return forQueue(failure.Kind, failure.Message)
 }
 
-// expireImport writes down that an import's deadline passed in the queue.
+func takenOver(server string) error {
+	return busy(fmt.Sprintf("the import of server %q was taken over by another worker", server), nil, nil)
+}
+
+// writeImport writes an import's outcome down and then calls wrote; where that cannot be done now, it is done later. The
+// error says why it was not now.
+func (w *Worker) writeImport(ctx context.Context, job job, server string, failure *mcp.Failure, write func(context.Context) error, wrote func()) error {
+	what := fmt.Sprintf("the import of server %q", server)
+	err := persist(ctx, what, write)
+	switch {
+	case err == nil:
+		wrote()
+	case !errors.Is(err, store.ErrClaimLost):
+		w.settleLater(err, write, func(err error) {
+			if err == nil {
+				wrote()
+			} else {
+				w.logUnsettled(job.id, what, failure, err)
+			}
+		})
+	}
+	return err
+}
+
+// expireImport writes down that an import's own limit passed before its operation began.
 func (w *Worker) expireImport(ctx context.Context, task *asynq.Task, job job) {
 	var payload ImportPayload
 	_ = decode(task.Payload(), &payload, "server") // an unusable payload names no server; the sentence stands all the same
 	server := clip(payload.Server)
-	err := w.failImport(ctx, task, job, server, 0, mcp.Spent{}, mcp.SpentBeforeStart(server))
-	if err != nil && !errors.Is(err, asynq.SkipRetry) {
-		w.log.WithError(err).Error("an import whose deadline passed in the queue could not be settled")
-	}
+	_ = w.failImport(ctx, task, job, server, 0, mcp.Spent{}, mcp.SpentBeforeStart(server)) // the queue is told by asynq
 }
 
 func importSpent(job job, spent mcp.Spent) store.ImportSpent {

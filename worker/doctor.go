@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -62,15 +61,18 @@ func Doctor(ctx context.Context, rows *store.Store, opt asynq.RedisConnOpt, repa
 	if err := rows.Check(ctx); err != nil {
 		return report, err
 	}
-	client, err := openRedis(opt)
+	q, err := openQueue(opt)
 	if err != nil {
 		return report, err
 	}
-	defer client.Close()
-	if err := ping(ctx, client); err != nil {
+	defer q.close()
+	if err := ping(ctx, q.redis); err != nil {
 		return report, unreachableRedis(err)
 	}
-	d := &doctor{rows: rows, queue: asynq.NewInspectorFromRedisClient(client), tasks: asynq.NewClientFromRedisClient(client), repair: repair}
+	if err := q.publish(ctx); err != nil {
+		return report, err
+	}
+	d := &doctor{rows: rows, queue: q, repair: repair}
 	for _, look := range []func(context.Context) ([]Finding, error){
 		d.stepsPastLease, d.stepsWaiting, d.imports, d.runs, d.queues,
 	} {
@@ -84,8 +86,8 @@ func Doctor(ctx context.Context, rows *store.Store, opt asynq.RedisConnOpt, repa
 			return report, err
 		}
 	}
-	report.Advice = append(report.Advice, redisAdvice(ctx, client)...)
-	if servers, err := d.queue.Servers(); err == nil && len(servers) == 0 {
+	report.Advice = append(report.Advice, redisAdvice(ctx, q.redis)...)
+	if servers, err := q.inspect.Servers(); err == nil && len(servers) == 0 {
 		report.Advice = append(report.Advice, `No worker takes tasks from this Redis: start "legwork worker", or see whether its LEGWORK_REDIS_URL is another.`)
 	}
 	return report, nil
@@ -99,8 +101,7 @@ func ping(ctx context.Context, client redis.UniversalClient) error {
 
 type doctor struct {
 	rows   *store.Store
-	queue  *asynq.Inspector
-	tasks  *asynq.Client
+	queue  *queue
 	repair bool
 }
 
@@ -150,7 +151,7 @@ func (d *doctor) stepsPastLease(ctx context.Context) ([]Finding, error) {
 }
 
 // settleInterrupted settles all steps that are interrupted, and tells how many of these are.
-func (d *doctor) settleInterrupted(ctx context.Context, ids []uuid.UUID) (int, error) {
+func (d *doctor) settleInterrupted(ctx context.Context, steps []store.StepClaim) (int, error) {
 	for {
 		settled, err := d.rows.SettleInterrupted(ctx, sweepBatch, interrupted)
 		if err != nil {
@@ -161,7 +162,7 @@ func (d *doctor) settleInterrupted(ctx context.Context, ids []uuid.UUID) (int, e
 		}
 	}
 	_, left, err := d.rows.StepsPastLease(ctx, overdue)
-	return len(ids) - common(ids, left), err
+	return len(steps) - common(steps, left), err
 }
 
 // common counts what is in both.
@@ -241,7 +242,7 @@ func (d *doctor) runs(ctx context.Context) ([]Finding, error) {
 }
 
 func (d *doctor) queues(context.Context) ([]Finding, error) {
-	all, err := queueInfos(d.queue)
+	all, err := queueInfos(d.queue.inspect)
 	if err != nil {
 		return nil, fmt.Errorf("look at the queues: %w", err)
 	}
@@ -271,15 +272,15 @@ func names(all []string) []name {
 }
 
 // withoutTask is those of the steps that no task in the queues will bring to a worker.
-func (d *doctor) withoutTask(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
-	var alone []uuid.UUID
-	for _, id := range ids {
-		step, err := d.rows.Step(ctx, id)
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
+func (d *doctor) withoutTask(ctx context.Context, steps []store.StepClaim) ([]store.StepClaim, error) {
+	var alone []store.StepClaim
+	for _, found := range steps {
+		step, stands, err := d.stands(ctx, found)
 		if err != nil {
 			return alone, err
+		}
+		if !stands {
+			continue
 		}
 		attended, err := d.attended(step)
 		if err != nil {
@@ -288,26 +289,28 @@ func (d *doctor) withoutTask(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID,
 		if attended {
 			continue
 		}
-		// A worker may have taken and settled it while the queues were looked at.
-		now, err := d.rows.Step(ctx, id)
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		if err != nil {
+		// A worker may have taken it while the queues were looked at.
+		if _, stands, err = d.stands(ctx, found); err != nil {
 			return alone, err
 		}
-		if now.Status == step.Status && now.Claim == step.Claim {
-			alone = append(alone, id)
+		if stands {
+			alone = append(alone, found)
 		}
 	}
 	return alone, nil
 }
 
+// stands tells whether a step is as it was found. Otherwise somebody looks after it.
+func (d *doctor) stands(ctx context.Context, found store.StepClaim) (store.Step, bool, error) {
+	step, err := d.rows.Step(ctx, found.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Step{}, false, nil
+	}
+	return step, err == nil && step.Status == found.Status && step.Claim == found.Claim, err
+}
+
 // attended tells whether a queue holds a task that will be delivered and brings the step to a worker.
 func (d *doctor) attended(step store.Step) (bool, error) {
-	if step.Terminal() {
-		return true, nil
-	}
 	waking := wakingID(step)
 	ids := slices.Compact([]string{waking, step.ID.String(), step.TaskID}) // the first two are one where the step waits
 	for queue := range queues {
@@ -315,7 +318,7 @@ func (d *doctor) attended(step store.Step) (bool, error) {
 			if id == "" {
 				continue
 			}
-			task, err := liveTask(d.queue, queue, id)
+			task, err := d.queue.live(queue, id)
 			if err != nil {
 				return false, err
 			}
@@ -328,25 +331,21 @@ func (d *doctor) attended(step store.Step) (bool, error) {
 	return false, nil
 }
 
-// wake gives tasks to the steps, if it is to repair, and tells how many have one now.
-func (d *doctor) wake(ctx context.Context, ids []uuid.UUID) (int, error) {
+// wake gives tasks to the steps, if it is to repair, and tells how many are looked after now.
+func (d *doctor) wake(ctx context.Context, steps []store.StepClaim) (int, error) {
 	if !d.repair {
 		return 0, nil
 	}
-	woken := 0
-	for _, id := range ids {
-		step, err := d.rows.Step(ctx, id)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return woken, err
+	for n, found := range steps {
+		step, stands, err := d.stands(ctx, found)
+		if err == nil && stands {
+			_, err = d.queue.wake(step)
 		}
-		if err == nil && !step.Terminal() {
-			if _, err := wake(d.queue, d.tasks, step); err != nil {
-				return woken, err
-			}
+		if err != nil {
+			return n, err
 		}
-		woken++
 	}
-	return woken, nil
+	return len(steps), nil
 }
 
 // redisAdvice tells of settings that lose tasks. A Redis that does not tell its settings, as those of many clouds, is let be.

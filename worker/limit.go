@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -110,7 +109,8 @@ func (l *lanes) join(server string) {
 func (l *lanes) knows(server string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.servers[server] != nil
+	lane := l.servers[server]
+	return lane != nil && !lane.nobody
 }
 
 // learn sets a server's limit; 0 is that it has none of its own.
@@ -197,28 +197,56 @@ func (l *lanes) quiet(since time.Duration) []string {
 	return servers
 }
 
-// enterLane takes a place in the server's lane. Without one the error sends the task back, to be called later.
-func (w *Worker) enterLane(ctx context.Context, server string, job job) error {
-	if err := w.learnLimit(ctx, server); err != nil {
-		return err
+// takeAll takes every job that waits, those of one server in the order in which they came.
+func (l *lanes) takeAll() (jobs []parkedJob) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lane := range l.servers {
+		jobs, lane.parked = append(jobs, lane.parked...), nil
+	}
+	return jobs
+}
+
+// crowded tells for which servers jobs wait.
+func (l *lanes) crowded() (servers []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for server, lane := range l.servers {
+		if len(lane.parked) > 0 {
+			servers = append(servers, server)
+		}
+	}
+	return servers
+}
+
+// enterLane takes a place in the server's lane, if there is one.
+func (w *Worker) enterLane(ctx context.Context, server string, job job) (entry, error) {
+	found, err := w.learnLimit(ctx, server)
+	if err != nil {
+		return entry{}, err
+	}
+	if !found { // it will be refused in no time
+		w.lanes.join(server)
+		return entry{ok: true}, nil
 	}
 	e := w.lanes.enter(server, job)
-	if e.ok {
-		if e.waited {
-			w.metrics.waiting(server, e.waiting)
-		}
-		return nil
+	if !e.ok || e.waited {
+		w.metrics.waiting(server, e.waiting)
 	}
-	w.metrics.waiting(server, e.waiting)
 	if e.news {
 		w.log.WithField("server", server).Warnf(
 			"server %q has %d operations of this worker under way, as many as it may have: further jobs wait (max_in_flight)", server, e.underWay)
 	}
+	return e, nil
+}
+
+// sentAway is the error that sends a job back which has no place, to be called when there is one.
+func sentAway(server string, e entry, limits store.JobLimits) error {
 	// Called back long before that, but for a worker that dies. Not all at once, and the later the more there are.
 	after := parkTime * time.Duration(1+e.waiting/1000)
 	after += rand.N(after / 2)
-	if job.left != nil {
-		after = min(after, *job.left) // it is settled when its time is up
+	if limits.Deadline != nil {
+		after = min(after, time.Until(*limits.Deadline)) // it is settled when its time is up
 	}
 	return busyError{
 		why:    fmt.Sprintf("it waits for a place: server %q has %d operations of this worker under way, as many as it may have", server, e.underWay),
@@ -229,34 +257,35 @@ func (w *Worker) enterLane(ctx context.Context, server string, job job) error {
 
 // joinLane takes a place in the server's lane whether there is one or not.
 func (w *Worker) joinLane(ctx context.Context, server string) error {
-	err := w.learnLimit(ctx, server)
+	_, err := w.learnLimit(ctx, server)
 	if err == nil {
 		w.lanes.join(server)
 	}
 	return err
 }
 
-// learnLimit reads the limit of a server that this worker has not met before. From then on each claim brings it.
-func (w *Worker) learnLimit(ctx context.Context, server string) error {
+// learnLimit reads the limit of a server that this worker has not met before, and tells whether there is one. From then on
+// each claim brings it.
+func (w *Worker) learnLimit(ctx context.Context, server string) (found bool, err error) {
 	if w.lanes.knows(server) {
-		return nil
+		return true, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
-	defer cancel()
-	row, err := w.store.Server(ctx, server)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
+	var limits map[string]int
+	err = w.beforehand(ctx, fmt.Sprintf("the limit of server %q could not be read", server), func(ctx context.Context) (err error) {
+		limits, err = w.store.MaxInFlight(ctx, []string{server})
+		return err
+	})
+	limit, found := limits[server]
+	if found {
+		w.lanes.learn(server, limit)
 	}
-	if err == nil {
-		w.lanes.learn(server, row.MaxInFlight)
-	}
-	return err
+	return found, err
 }
 
 // leaveLane gives the place back and calls the task that has waited longest for it.
 func (w *Worker) leaveLane(server string) {
 	if w.lanes.leave(server) {
-		w.running.Go(func() { w.callUp(server, 1) })
+		w.background.Go(func() { w.callUp(server, 1) })
 	}
 }
 
@@ -280,6 +309,15 @@ func (w *Worker) callUp(server string, places int) {
 	}
 }
 
+// callAll has every job that waits delivered at once, to whoever takes it: this worker stops.
+func (w *Worker) callAll() {
+	for _, job := range w.lanes.takeAll() {
+		if _, err := w.callBack(job); err != nil {
+			return // Redis is away. They come back by themselves.
+		}
+	}
+}
+
 // callWaiting fills places that no operation of this worker gave back: a limit was raised, or another worker took the
 // tasks that were called. It also says where no job waits any more.
 func (w *Worker) callWaiting(ctx context.Context) {
@@ -291,6 +329,7 @@ func (w *Worker) callWaiting(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		w.learnLimits(ctx)
 		for server, places := range w.lanes.room() {
 			w.callUp(server, places)
 		}
@@ -300,15 +339,33 @@ func (w *Worker) callWaiting(ctx context.Context) {
 	}
 }
 
+// learnLimits reads the limits of servers that jobs wait for: what an operator raises must not have to wait for a place.
+// Where Postgres is away, they stay as they are.
+func (w *Worker) learnLimits(ctx context.Context) {
+	servers := w.lanes.crowded()
+	if len(servers) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
+	defer cancel()
+	limits, err := w.store.MaxInFlight(ctx, servers)
+	if err != nil {
+		w.log.WithError(err).Debug("the limits of servers that jobs wait for could not be read")
+	}
+	for server, limit := range limits {
+		w.lanes.learn(server, limit)
+	}
+}
+
 // callBack makes a task that waits its turn deliverable at once, and tells whether it did. A task that has just been sent
 // away may not have arrived yet where asynq keeps those that wait; one that has been delivered meanwhile, or is gone, needs
 // nothing. An error is Redis'.
 func (w *Worker) callBack(job parkedJob) (called bool, err error) {
 	for {
-		if err := w.queue.RunTask(job.queue, job.id); err == nil {
+		if err := w.queue.run(job.queue, job.id); err == nil {
 			return true, nil
 		}
-		task, err := findTask(w.queue, job.queue, job.id)
+		task, err := w.queue.find(job.queue, job.id)
 		if err != nil {
 			return false, err
 		}

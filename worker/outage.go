@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -28,4 +29,15 @@ func (o *outage) note(log logrus.FieldLogger, err error) {
 		log.Infof("%s, after %s", o.canAgain, time.Since(o.since).Round(time.Second))
 		o.since = time.Time{}
 	}
+}
+
+// pause is for how long to let it be: the longer, the longer it lasts, and not the same for all who ask.
+func (o *outage) pause() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pause := 2 * time.Second
+	if !o.since.IsZero() {
+		pause = min(max(time.Since(o.since)/4, pause), 10*time.Second)
+	}
+	return pause + rand.N(pause)
 }

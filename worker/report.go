@@ -24,18 +24,27 @@ type taskResult struct {
 	Report   *store.ImportReport `json:"report,omitempty"`
 }
 
-// leave writes a task's result. The row is the truth, so a result that Redis does not take is no failure.
+// leaveTime is how long a handler waits for Redis to take a task's result.
+const leaveTime = time.Second
+
+// leave writes a task's result. The row is the truth, so a result that Redis does not take is no failure, and one that it
+// does not take in time, because it hangs, is left to asynq's client, which gives up soon.
 func (w *Worker) leave(task *asynq.Task, result taskResult) {
 	if task.ResultWriter() == nil { // asynq ended the task before its handler began
 		return
 	}
-	data, err := encode(result)
-	if err == nil {
-		_, err = task.ResultWriter().Write(data)
-	}
-	if err != nil {
-		w.log.WithError(err).Debug("the dashboard's result of a settled task could not be written")
-	}
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		data, err := encode(result)
+		if err == nil {
+			_, err = task.ResultWriter().Write(data)
+		}
+		if err != nil {
+			w.log.WithError(err).Debug("the dashboard's result of a settled task could not be written")
+		}
+	}()
+	within(leaveTime, left)
 }
 
 // operationLine is the one log line of an operation: the same fields each time, whatever it was and however it ended.

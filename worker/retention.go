@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"legwork/store"
 )
 
@@ -24,13 +26,22 @@ func Horizon(days int) time.Time {
 	return time.Now().UTC().AddDate(0, 0, -days).Truncate(24 * time.Hour)
 }
 
-// Prune removes all rows that ended before that time (see [store.Store.Prune]) in small batches with pauses between them.
-// When ctx ends, it ends after the batch that is under way, with ctx's error. The count is of what was removed, beside an
-// error too.
-func Prune(ctx context.Context, rows *store.Store, before time.Time) (store.Pruned, error) {
+// Prune removes all rows that ended before that time (see [store.Store.Prune]), and what Redis still has of their tasks, in
+// small batches with pauses between them. When ctx ends, it ends after the batch that is under way, with ctx's error. The
+// count is of what was removed, beside an error too.
+func Prune(ctx context.Context, rows *store.Store, opt asynq.RedisConnOpt, before time.Time) (store.Pruned, error) {
+	q, err := openQueue(opt)
+	if err != nil {
+		return store.Pruned{}, err
+	}
+	defer q.close()
+	return prune(ctx, rows, q, before)
+}
+
+func prune(ctx context.Context, rows *store.Store, q *queue, before time.Time) (store.Pruned, error) {
 	var pruned store.Pruned
 	for {
-		batch, err := pruneOnce(context.WithoutCancel(ctx), rows, before)
+		batch, err := pruneOnce(context.WithoutCancel(ctx), rows, q, before)
 		pruned.Add(batch)
 		if err != nil || max(batch.Steps, batch.Runs, batch.ImportErrors) < pruneBatch {
 			return pruned, err
@@ -43,10 +54,10 @@ func Prune(ctx context.Context, rows *store.Store, before time.Time) (store.Prun
 	}
 }
 
-func pruneOnce(ctx context.Context, rows *store.Store, before time.Time) (store.Pruned, error) {
+func pruneOnce(ctx context.Context, rows *store.Store, q *queue, before time.Time) (store.Pruned, error) {
 	ctx, cancel := context.WithTimeout(ctx, pruneTime)
 	defer cancel()
-	return rows.Prune(ctx, before, pruneBatch)
+	return rows.Prune(ctx, before, pruneBatch, q.forget)
 }
 
 // retain removes rows as they get too old. It may run in every worker at once; they look at different moments.
@@ -58,7 +69,7 @@ func (w *Worker) retain(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		before := Horizon(w.retention)
-		pruned, err := Prune(ctx, w.store, before)
+		pruned, err := prune(ctx, w.store, w.queue, before)
 		if pruned.Any() {
 			w.log.Infof("removed %s that ended before %s", pruned, before.Format(time.DateOnly))
 		}

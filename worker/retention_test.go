@@ -3,13 +3,16 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/sirupsen/logrus"
 
+	"legwork/mcp/mcptest"
 	"legwork/store"
 	"legwork/worker"
 )
@@ -52,7 +55,7 @@ func TestPruneRemovesAllInBatches(t *testing.T) {
 	b := newBench(t)
 	b.ended(1100, "9 days")
 	b.ended(3, "6 days")
-	pruned, err := worker.Prune(t.Context(), b.store, worker.Horizon(7))
+	pruned, err := worker.Prune(t.Context(), b.store, b.redis, worker.Horizon(7))
 	if want := (store.Pruned{Steps: 1100}); err != nil || pruned != want {
 		t.Errorf("removed %s (%v), want %s", pruned, err, want)
 	}
@@ -65,7 +68,7 @@ func TestPruneEndsBetweenBatches(t *testing.T) {
 	b.ended(1100, "9 days")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	pruned, err := worker.Prune(ctx, b.store, worker.Horizon(7))
+	pruned, err := worker.Prune(ctx, b.store, b.redis, worker.Horizon(7))
 	if want := (store.Pruned{Steps: 500}); !errors.Is(err, context.Canceled) || pruned != want {
 		t.Errorf("removed %s (%v), want %s", pruned, err, want)
 	}
@@ -85,4 +88,47 @@ func TestHorizon(t *testing.T) {
 			t.Errorf("%d days: what ended before %s is older than %s", days, at, age)
 		}
 	}
+}
+
+// What Redis has of a step goes with its row: run again afterwards, a task would carry the step out anew.
+func TestTasksGoWithTheirRows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	server.On("tools/call", mcptest.Status(http.StatusInternalServerError, nil, "broken"))
+	b.addServer("docs", server.URL)
+	b.start(worker.Options{})
+	failed, plain := b.step(worker.StepPayload{Server: "docs"})
+	b.awaitStep(failed)
+	named, nightly := b.step(worker.StepPayload{Server: "docs"}, asynq.TaskID("nightly"), asynq.Queue("default"))
+	b.awaitStep(named)
+	gone := []*asynq.TaskInfo{plain, nightly}
+	for _, info := range gone {
+		b.awaitTask(info, asynq.TaskStateArchived)
+	}
+	gone = append(gone, b.enqueue(asynq.NewTask(worker.TypeStep, nil), asynq.Queue(worker.QueueAgent), asynq.TaskID(failed.String()+":1"), asynq.ProcessIn(time.Hour)))
+	// A second task for the step, of which its row knows nothing, is not kept to be run again.
+	_, twin := b.step(worker.StepPayload{Server: "docs", StepID: failed.String()}, asynq.TaskID("twin"))
+	if info := b.awaitTask(twin, asynq.TaskStateCompleted, asynq.TaskStateArchived); info.State != asynq.TaskStateCompleted || !strings.Contains(string(info.Result), "http_status") {
+		t.Errorf("the second task of a failed step is %s with result %s", info.State, info.Result)
+	}
+	recent, kept := b.step(worker.StepPayload{Server: "docs"})
+	b.awaitStep(recent)
+	b.awaitTask(kept, asynq.TaskStateArchived)
+
+	b.exec(`update agent_step set created_at = now() - interval '9 days', finished_at = now() - interval '9 days' where id <> $1`, recent)
+	_, err := worker.Prune(t.Context(), b.store, asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, worker.Horizon(7))
+	if rows := b.count(`select count(*) from agent_step`); err == nil || rows != 3 {
+		t.Errorf("without Redis: %v, and %d rows are left of 3", err, rows)
+	}
+	pruned, err := worker.Prune(t.Context(), b.store, b.redis, worker.Horizon(7))
+	if want := (store.Pruned{Steps: 2}); err != nil || pruned != want {
+		t.Errorf("removed %s (%v), want %s", pruned, err, want)
+	}
+	for _, info := range gone {
+		if _, err := b.inspect.GetTaskInfo(info.Queue, info.ID); !errors.Is(err, asynq.ErrTaskNotFound) {
+			t.Errorf("task %s: %v, want it gone", info.ID, err)
+		}
+	}
+	b.awaitTask(kept, asynq.TaskStateArchived)
 }

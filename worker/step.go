@@ -27,12 +27,14 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	}
 
 	lane := request.Server
-	if err := w.enterLane(ctx, lane, job); err != nil {
-		if parked(err) {
-			// So that it is there to be seen, and to be woken should its task be lost meanwhile.
-			err = cmp.Or(w.addStep(ctx, request), err)
-		}
+	place, err := w.enterLane(ctx, lane, job)
+	if err != nil {
 		return err
+	}
+	if !place.ok {
+		// Its row is added so that it is there to be seen, and to be woken should its task be lost meanwhile.
+		request.JobLimits = w.queue.limits(job.queue, job.id)
+		return cmp.Or(w.addStep(ctx, request), sentAway(lane, place, request.JobLimits))
 	}
 	defer func() { w.leaveLane(lane) }()
 	claim, err := w.claimStep(ctx, request)
@@ -54,53 +56,60 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		w.leave(task, taskResult{Step: claim.Step.ID.String(), Status: claim.Step.Status})
 		return nil
 	case store.Settled:
-		return w.tellStep(task, claim.Step)
+		return w.tellStep(task, job, claim.Step)
 	case store.Interrupted:
 		w.logStep(job, claim.Step, mcp.Spent{}, storedFailure(claim.Step))
-		return w.tellStep(task, claim.Step)
+		return w.tellStep(task, job, claim.Step)
 	}
 
 	result, spent, failure := w.callTool(ctx, claim, job)
 	ended := time.Now()
 	outcome := outcomeOf(result, spent, failure)
 	settled, err := w.settleStep(ctx, claim.Step, outcome)
-	switch {
-	case err == nil:
+	wrote := func() {
 		w.metrics.settled(time.Since(ended))
 		w.logStep(job, claim.Step, spent, failure)
-		return w.tellStep(task, settled)
-	case errors.Is(err, store.ErrClaimLost), store.Refused(err):
-		w.logUnsettled(job.id, "step "+claim.Step.ID.String(), failure, err)
-	default:
-		w.settleLater(claim.Step, outcome, func() {
-			w.metrics.settled(time.Since(ended))
-			w.logStep(job, claim.Step, spent, failure)
-		}, func(err error) {
-			w.logUnsettled(job.id, "step "+claim.Step.ID.String(), failure, err)
-		})
 	}
-	return busy(fmt.Sprintf("the outcome of step %s could not be written down yet: %s", claim.Step.ID, err), nil, nil)
+	if err == nil {
+		wrote()
+		return w.tellStep(task, job, settled)
+	}
+	what := "step " + claim.Step.ID.String()
+	w.settleLater(err, func(ctx context.Context) error {
+		_, err := w.store.SettleStep(ctx, claim.Step.ID, claim.Step.Claim, outcome)
+		return err
+	}, func(err error) {
+		if err == nil {
+			wrote()
+		} else {
+			w.logUnsettled(job.id, what, failure, err)
+		}
+	})
+	return busy(fmt.Sprintf("the outcome of %s could not be written down yet: %s", what, err), nil, nil)
 }
 
-// settleLater keeps an outcome that could not be written down, and goes on trying for as long as the worker lives. A step
-// that was called interrupted meanwhile gets it all the same: known beats unknown. There are never more of these than
-// operations at once, because nothing can be claimed while nothing can be written.
-func (w *Worker) settleLater(step store.Step, outcome store.StepOutcome, settled func(), lost func(error)) {
+// settleLater keeps an outcome that could not be written down because of that error, and goes on trying for as long as the
+// worker lives. A step that was called interrupted meanwhile gets it all the same: known beats unknown. over hears how that
+// ended. Few are kept at a time, because nothing can be claimed while nothing can be written; what jobs whose own time ran
+// out meanwhile add to them is bounded.
+func (w *Worker) settleLater(err error, write func(context.Context) error, over func(error)) {
+	if errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.kept.Load() >= maxUnsettled {
+		over(err)
+		return
+	}
+	w.kept.Add(1)
 	w.unsettled.Go(func() {
-		for {
+		defer w.kept.Add(-1)
+		for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
 			select {
 			case <-w.stopping:
-			case <-time.After(time.Second):
+			case <-time.After(pause):
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), SettleTime)
-			_, err := w.store.SettleStep(ctx, step.ID, step.Claim, outcome)
+			err := write(ctx)
 			cancel()
-			if err == nil {
-				settled()
-				return
-			}
-			if errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.stopped() {
-				lost(err)
+			if err == nil || errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.stopped() {
+				over(err)
 				return
 			}
 		}
@@ -111,7 +120,7 @@ func (w *Worker) settleLater(step store.Step, outcome store.StepOutcome, settled
 // read: the payload's, or the task's, or one made of the task's.
 func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp.Failure) {
 	request := store.StepRequest{
-		Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
+		Worker: w.name, Budget: w.budget, Job: job.left(), Margin: LeaseMargin,
 		Interrupted: interrupted,
 	}
 	var err error
@@ -128,7 +137,7 @@ func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp
 	if ids.step != uuid.Nil {
 		request.ID = ids.step
 	}
-	if job.id != request.ID.String() {
+	if request.ID.String() != job.id && !isTakeover(job.id, request.ID.String()) {
 		request.TaskID = job.id
 	}
 	if err != nil {
@@ -139,24 +148,40 @@ func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp
 }
 
 func (w *Worker) addStep(ctx context.Context, request store.StepRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
-	defer cancel()
-	return w.store.AddStep(ctx, request)
+	return w.beforehand(ctx, fmt.Sprintf("the row of step %s, which has to wait, could not be added", request.ID), func(ctx context.Context) error {
+		return w.store.AddStep(ctx, request)
+	})
 }
 
-func (w *Worker) claimStep(ctx context.Context, request store.StepRequest) (store.Claim, error) {
+func (w *Worker) claimStep(ctx context.Context, request store.StepRequest) (claim store.Claim, err error) {
+	err = w.beforehand(ctx, fmt.Sprintf("step %s could not be claimed, so it was not begun", request.ID), func(ctx context.Context) (err error) {
+		claim, err = w.store.ClaimStep(ctx, request)
+		return err
+	})
+	return claim, err
+}
+
+// beforehand asks Postgres for what must be known before a job is begun. Where Postgres is away, the error is an
+// unclaimedError; what it refuses for the job's own sake is the job's failure. cannot says what could not be done.
+func (w *Worker) beforehand(ctx context.Context, cannot string, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
 	defer cancel()
-	claim, err := w.store.ClaimStep(ctx, request)
+	err := ask(ctx)
+	if store.Refused(err) {
+		return fmt.Errorf("%s: %w", cannot, err)
+	}
 	w.claims.note(w.log, err)
 	if err != nil {
-		return store.Claim{}, unclaimedError{fmt.Errorf("step %s could not be claimed, so it was not begun: %w", request.ID, err)}
+		return unclaimedError{fmt.Errorf("%s: %w", cannot, err), w.claims.pause()}
 	}
-	return claim, nil
+	return nil
 }
 
-// unclaimedError sends a task back whose row could not be claimed. Nothing was sent.
-type unclaimedError struct{ error }
+// unclaimedError sends a job back for which Postgres could not be asked. Nothing was sent. It does not count as a try.
+type unclaimedError struct {
+	error
+	after time.Duration
+}
 
 func (e unclaimedError) Unwrap() error { return e.error }
 
@@ -221,45 +246,57 @@ func (w *Worker) settleStep(ctx context.Context, step store.Step, outcome store.
 	return settled, err
 }
 
-// refuseStep settles a job that is unusable from the start.
+// refuseStep settles a job that is unusable from the start. Where Postgres is away the queue is told all the same, and the
+// row follows.
 func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, request store.StepRequest, failure *mcp.Failure) error {
 	var settled store.Step
 	var refused bool
-	err := persist(ctx, "step "+request.ID.String(), func(ctx context.Context) error {
+	write := func(ctx context.Context) error {
 		row, now, err := w.store.RefuseStep(ctx, request, rowFailure(failure))
 		settled, refused = row, refused || now
 		return err
-	})
-	if err != nil {
-		return err
 	}
-	if refused {
-		w.logStep(job, settled, mcp.Spent{}, failure)
+	wrote := func() {
+		if refused {
+			w.logStep(job, settled, mcp.Spent{}, failure)
+		}
 	}
+	what := "step " + request.ID.String()
+	if err := persist(ctx, what, write); err != nil {
+		w.settleLater(err, write, func(err error) {
+			if err == nil {
+				wrote()
+			} else {
+				w.logUnsettled(job.id, what, failure, err)
+			}
+		})
+		return settledFailure{failure.Message}
+	}
+	wrote()
 	if settled.FinishedAt == nil { // the row was running already when this unusable twin of its task came
 		return settledFailure{failure.Message}
 	}
-	return w.tellStep(task, settled)
+	return w.tellStep(task, job, settled)
 }
 
-// expireStep settles a step whose job's deadline passed in the queue.
+// expireStep settles a step whose job's own limit passed before its operation began.
 func (w *Worker) expireStep(ctx context.Context, task *asynq.Task, job job) {
 	request, failure := w.stepRequest(task, job)
 	if failure == nil {
 		failure = mcp.SpentBeforeStart(request.Server)
 	}
-	// What the queue is told is asynq's to say here; the row says the rest.
-	if err := w.refuseStep(ctx, task, job, request, failure); err != nil && !errors.Is(err, asynq.SkipRetry) {
-		w.log.WithError(err).Error("a step whose deadline passed in the queue could not be settled")
-	}
+	_ = w.refuseStep(ctx, task, job, request, failure) // what the queue is told is asynq's to say here; the row says the rest
 }
 
 // tellStep tells the queue what the row says.
-func (w *Worker) tellStep(task *asynq.Task, step store.Step) error {
+func (w *Worker) tellStep(task *asynq.Task, job job, step store.Step) error {
 	w.leave(task, taskResult{
 		Step: step.ID.String(), Status: step.Status, Kind: step.FailureKind, Sentence: step.FailureMessage, Legs: step.Legs,
 	})
-	if step.FailureKind == "" {
+	id := step.ID.String()
+	if step.FailureKind == "" || job.id != id && job.id != step.TaskID && !isTakeover(job.id, id) {
+		// A second task for the step is done rather than archived, whatever the row says: nobody knows of it once the row is
+		// gone, and running it then would carry the step out anew.
 		return nil
 	}
 	return forQueue(mcp.Kind(step.FailureKind), step.FailureMessage)

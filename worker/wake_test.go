@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"legwork/mcp/mcptest"
 	"legwork/worker"
@@ -101,5 +102,63 @@ func TestStepsOfDeadWorkersAreTakenOver(t *testing.T) {
 	}
 	if got := len(server.Sent("tools/call")); got != 1 {
 		t.Errorf("the server was called %d times", got)
+	}
+}
+
+// A Redis that has lost the names of the queues, as one that was emptied has, still has the tasks that came since, though
+// asynq denies them.
+func TestQueuesThatRedisHasForgotten(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	forget := func() {
+		client := b.redis.MakeRedisClient().(redis.UniversalClient)
+		defer client.Close()
+		if err := client.Del(t.Context(), "asynq:queues").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, release := mcptest.New(t, mcptest.Options{}), make(chan struct{})
+	server.On("tools/call", mcptest.Hold(release))
+	b.addServer("docs", server.URL)
+	b.step(worker.StepPayload{Server: "docs", StepID: b.insert("echo").String()})
+	forget()
+	b.wantFindings(b.doctor(false))
+
+	b.start(worker.Options{Concurrency: 5})
+	server.Await(t, "tools/call", 1)
+	id, info := b.step(worker.StepPayload{Server: "docs"})
+	b.awaitWaiting(id)
+	back := b.awaitTask(info, asynq.TaskStateRetry).NextProcessAt // by itself
+	forget()
+	close(release)
+	if step := b.awaitStep(id); step.Status != "succeeded" || !step.StartedAt.Before(back) {
+		t.Errorf("the step that waited is %s, begun at %s; it was not called, and came by itself at %s", step.Status, step.StartedAt, back)
+	}
+	forget()
+	b.await("the queues to be known again", func() bool {
+		known, err := b.inspect.Queues()
+		return err == nil && len(known) == 3
+	})
+}
+
+// A step that is taken over keeps the limits that its first task has.
+func TestATakeoverKeepsTheJobsLimits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.addServer("docs", mcptest.New(t, mcptest.Options{}).URL)
+	b.addTool("reads", "read_only")
+	id := b.dead("reads", "2 minutes")
+	deadline := time.Now().Add(time.Hour).Truncate(time.Second)
+	_, first := b.step(worker.StepPayload{Server: "docs", Tool: "reads", StepID: id.String()}, asynq.Timeout(7*time.Minute), asynq.Deadline(deadline))
+	if err := b.inspect.ArchiveTask(first.Queue, first.ID); err != nil { // nobody brings it back
+		t.Fatal(err)
+	}
+	b.wantFindings(b.doctor(true), "step_left_behind 1, 1 repaired")
+	now, err := b.inspect.GetTaskInfo(worker.QueueAgent, id.String()+":1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now.Timeout != 7*time.Minute || !now.Deadline.Equal(deadline) {
+		t.Errorf("the new task has a timeout of %s and ends at %s, want 7 minutes and %s", now.Timeout, now.Deadline, deadline)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"github.com/sirupsen/logrus"
 
 	"legwork/mcp"
@@ -35,6 +36,12 @@ const (
 
 	// LeaseMargin is what a lease holds beyond the operation's budget: the grant's rounding up and the time to settle.
 	LeaseMargin = SettleTime + 5*time.Second
+
+	// goodbyeTime is what Redis may take, twice while a worker stops: to have no more tasks taken, and to be told of the last.
+	goodbyeTime = 5 * time.Second
+
+	// maxUnsettled is how many outcomes are kept at once that could not be written down.
+	maxUnsettled = 10000
 )
 
 // Options are what a worker can be told. The zero value of each field but Redis stands for its default.
@@ -71,12 +78,14 @@ type Worker struct {
 	budget   time.Duration
 	redis    asynq.RedisConnOpt
 	config   asynq.Config
-	running  sync.WaitGroup // handlers: asynq can be done with one before it returns
-	queue    *asynq.Inspector
-	tasks    *asynq.Client
+	queue    *queue // while it runs
+
+	door       door           // of the handlers: asynq can be done with one before it returns
+	background sync.WaitGroup // what goes on beside the handlers, and ends with the worker
 
 	retention int            // after how many days rows are removed; 0: never
 	unsettled sync.WaitGroup // outcomes that could not be written down yet
+	kept      atomic.Int64   // how many those are
 	stopping  chan struct{}  // closed when no handler is left: those outcomes have one more try
 }
 
@@ -107,7 +116,7 @@ func New(s *store.Store, client *mcp.Client, opts Options) *Worker {
 		TaskCheckInterval:        poll,
 		DelayedTaskCheckInterval: time.Second,
 		RetryDelayFunc:           retryDelay,
-		IsFailure:                func(err error) bool { return !errors.As(err, new(busyError)) },
+		IsFailure:                isFailure,
 		ErrorHandler:             asynq.ErrorHandlerFunc(w.ended),
 		ShutdownTimeout:          shutdown,
 		HealthCheckFunc:          toLog.health,
@@ -141,10 +150,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := errors.Join(w.store.Check(ctx), CheckRedis(ctx, w.redis)); err != nil {
 		return err
 	}
-	w.queue = asynq.NewInspector(w.redis)
-	defer w.queue.Close()
-	w.tasks = asynq.NewClient(w.redis)
-	defer w.tasks.Close()
+	var err error
+	if w.queue, err = openQueue(w.redis); err != nil {
+		return err
+	}
+	defer w.queue.close()
 	w.health.open(w.redis)
 	defer w.health.close()
 	server := asynq.NewServer(w.redis, w.config)
@@ -154,12 +164,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.health.enter(phaseWorking)
 	// What goes on beside the tasks goes on until the last handler is done, whatever ctx says.
 	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
-	var background sync.WaitGroup
-	background.Go(func() { w.contacts.run(beside) })
-	background.Go(func() { w.sweep(beside) })
-	background.Go(func() { w.callWaiting(beside) })
+	defer stopBeside()
+	w.background.Go(func() { w.contacts.run(beside) })
+	w.background.Go(func() { w.sweep(beside) })
+	w.background.Go(func() { w.callWaiting(beside) })
 	if w.retention > 0 {
-		background.Go(func() { w.retain(beside) })
+		w.background.Go(func() { w.retain(beside) })
 	}
 	w.log.WithFields(logrus.Fields{
 		"worker": w.name, "concurrency": w.config.Concurrency, "budget": w.budget.String(),
@@ -168,17 +178,70 @@ func (w *Worker) Run(ctx context.Context) error {
 	<-ctx.Done()
 	w.health.enter(phaseStopping)
 	w.log.WithField("worker", w.name).Info("the worker is stopping")
-	server.Stop() // waits for a Redis that hangs while a task is asked for
+	taken, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		server.Stop() // waits for a Redis that hangs while a task is asked for
+		close(taken)
+		server.Shutdown()
+		close(told)
+	}()
+	within(goodbyeTime, taken)
+	w.door.shut()
 	w.log.WithField("worker", w.name).Info("no more tasks are taken; the operations that run are waited for")
-	server.Shutdown()
-	w.running.Wait()
+	w.background.Go(w.callAll)
+	w.door.wait()
+	w.background.Go(w.callAll) // those that were sent away meanwhile
 	close(w.stopping)
 	w.unsettled.Wait()
 	stopBeside()
-	background.Wait()
+	if !within(goodbyeTime, told) { // asynq ends by itself once its Redis answers, or with the process
+		w.log.WithField("worker", w.name).Warn("Redis does not answer, so it is not told of the last operations: their tasks come again, and their rows say how they ended")
+		w.queue.close() // breaks off what waits for it
+	}
+	w.background.Wait()
 	w.log.WithField("worker", w.name).Info("the worker has stopped: no operation of its is under way")
 	return nil
 }
+
+// within waits until done is closed, but not for longer than that, and tells whether it was.
+func within(most time.Duration, done <-chan struct{}) bool {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// door lets handlers in, until it is shut, and knows when all have left. Its zero value is open.
+type door struct {
+	mu     sync.Mutex
+	closed bool
+	inside sync.WaitGroup
+}
+
+// enter tells whether one may come in, who then has to leave.
+func (d *door) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.inside.Add(1)
+	}
+	return !d.closed
+}
+
+func (d *door) leave() { d.inside.Done() }
+
+func (d *door) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+}
+
+// wait waits, once it is shut, until nobody is inside.
+func (d *door) wait() { d.inside.Wait() }
 
 // Health tells how the worker does, from New on and until after Run.
 func (w *Worker) Health() *Health { return w.health }
@@ -195,8 +258,9 @@ func (w *Worker) stopped() bool {
 // job is what asynq knows about a task.
 type job struct {
 	id, queue string
-	// left is what the job's own Timeout or Deadline leaves of it. asynq sets 30 minutes where a backend sets neither.
-	left *time.Duration
+	// ends is when asynq ends it, by its own Timeout or Deadline; zero: never. asynq sets 30 minutes where a backend sets
+	// neither.
+	ends time.Time
 	last bool // asynq delivers it this once: its tries are used up, or it was to have none
 }
 
@@ -204,14 +268,20 @@ func jobOf(ctx context.Context) job {
 	var j job
 	j.id, _ = asynq.GetTaskID(ctx)
 	j.queue, _ = asynq.GetQueueName(ctx)
-	if end, ok := ctx.Deadline(); ok {
-		left := time.Until(end)
-		j.left = &left
-	}
+	j.ends, _ = ctx.Deadline()
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, ok := asynq.GetMaxRetry(ctx)
 	j.last = ok && retried >= most
 	return j
+}
+
+// left is what the job's own Timeout or Deadline leaves of it; nil: it has none.
+func (j job) left() *time.Duration {
+	if j.ends.IsZero() {
+		return nil
+	}
+	left := time.Until(j.ends)
+	return &left
 }
 
 type begunKey struct{}
@@ -219,28 +289,53 @@ type begunKey struct{}
 // handle is what asynq calls. The operation does not hang on asynq's context, which ends for reasons of asynq's own: a
 // Redis that hangs, a button on the dashboard, a shutdown. From here on only budgets and limits of ours count.
 func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
-	w.running.Add(1)
-	defer w.running.Done()
-	w.health.began()
-	defer w.health.settledNow()
 	if begun, ok := ctx.Value(begunKey{}).(*atomic.Bool); ok {
 		begun.Store(true)
 	}
 	job := jobOf(ctx)
-	ctx = context.WithoutCancel(ctx)
-	err := w.uncrashed(ctx, task, job)
+	if !w.door.enter() { // a Redis that hung has let it out late
+		if job.last {
+			<-ctx.Done() // asynq puts it back when it gives up waiting; sent back, it would be put away
+		}
+		return busyError{why: "this worker is stopping"}
+	}
+	defer w.door.leave()
+	w.health.began()
+	defer w.health.settledNow()
+	own := context.WithoutCancel(ctx)
+	err := w.uncrashed(own, task, job)
+	for job.last && errors.As(err, new(unclaimedError)) && wait(ctx, time.Second) {
+		err = w.uncrashed(own, task, job) // sent back, it would be put away
+	}
+	if errors.As(err, new(unclaimedError)) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		w.expire(own, task, job)
+	}
 	if err != nil && !errors.Is(err, asynq.SkipRetry) { // what is settled has its own line; asynq itself is quiet about the rest
-		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), "a task goes back into the queue")
+		goes := "a task goes back into the queue"
+		if job.last && ctx.Err() == nil {
+			goes = "a task is archived, because its tries are used up"
+		}
+		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), goes)
 	}
 	return err
 }
 
-func levelOf(err error) logrus.Level {
-	if parked(err) {
-		return logrus.DebugLevel // there may be thousands; the first of them has a line of its own
+// wait tells whether that time has passed before ctx was done.
+func wait(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(pause):
+		return true
 	}
-	if errors.As(err, new(busyError)) || errors.As(err, new(unclaimedError)) {
-		return logrus.InfoLevel // of which there is one for each job while Postgres is away
+}
+
+func levelOf(err error) logrus.Level {
+	if parked(err) || errors.As(err, new(unclaimedError)) {
+		return logrus.DebugLevel // there may be thousands, and a line of its own tells of them all
+	}
+	if errors.As(err, new(busyError)) {
+		return logrus.InfoLevel
 	}
 	return logrus.ErrorLevel
 }
@@ -259,31 +354,39 @@ func (w *Worker) carryOut(ctx context.Context, task *asynq.Task, job job) error 
 // passed in the queue, is settled here: nobody else would.
 func (w *Worker) ended(ctx context.Context, task *asynq.Task, err error) {
 	begun, ok := ctx.Value(begunKey{}).(*atomic.Bool)
-	if !ok || begun.Load() || !errors.Is(err, context.DeadlineExceeded) {
+	if !ok || begun.Load() || !errors.Is(err, context.DeadlineExceeded) || !w.door.enter() {
 		return
 	}
-	w.running.Add(1)
-	defer w.running.Done()
-	job := jobOf(ctx)
-	ctx = context.WithoutCancel(ctx)
+	defer w.door.leave()
+	w.expire(context.WithoutCancel(ctx), task, jobOf(ctx))
+}
+
+// expire settles a task whose own limit passed before its operation began.
+func (w *Worker) expire(ctx context.Context, task *asynq.Task, job job) {
 	switch task.Type() {
 	case TypeStep:
 		w.expireStep(ctx, task, job)
 	case TypeImport:
 		w.expireImport(ctx, task, job)
 	}
-	w.running.Go(func() { w.archive(job) })
+	w.background.Go(func() { w.archive(job) })
 }
 
 // archive puts a task that is settled away which asynq is about to deliver again and again. asynq moves it to its retries
 // right after it told us, so this tries until it is there.
 func (w *Worker) archive(job job) {
 	for range 50 {
-		if err := w.queue.ArchiveTask(job.queue, job.id); err == nil || errors.Is(err, asynq.ErrTaskNotFound) {
+		err := w.queue.known(func() error { return w.queue.inspect.ArchiveTask(job.queue, job.id) })
+		if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, redis.ErrClosed) {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// isFailure tells what counts as a try of a task: not what comes back because nothing could be begun.
+func isFailure(err error) bool {
+	return !errors.As(err, new(busyError)) && !errors.As(err, new(unclaimedError))
 }
 
 // retryDelay is how long a task stays away. One that asynq ended while its handler went on comes back to be told what the
@@ -292,6 +395,10 @@ func retryDelay(n int, err error, task *asynq.Task) time.Duration {
 	var busy busyError
 	if errors.As(err, &busy) {
 		return busy.after
+	}
+	var unclaimed unclaimedError
+	if errors.As(err, &unclaimed) {
+		return unclaimed.after
 	}
 	if errors.As(err, new(crashError)) {
 		return crashPause
@@ -337,8 +444,8 @@ func (w *Worker) budgetFor(server *store.Server, job job) mcp.Budget {
 		row = *server
 	}
 	budget := BudgetOf(row, w.budget)
-	if job.left != nil {
-		budget = budget.Tighten(*job.left)
+	if left := job.left(); left != nil {
+		budget = budget.Tighten(*left)
 	}
 	return budget
 }

@@ -401,6 +401,7 @@ func TestAnOutcomeIsKeptUntilItCanBeWrittenDown(t *testing.T) {
 	restore := b.cutOff()
 	close(held.release)
 	later, _ := b.step(worker.StepPayload{Server: "docs"}) // which cannot even be claimed
+	b.log.SetLevel(logrus.DebugLevel)
 	said := func(text string) func() bool {
 		return func() bool {
 			return slices.ContainsFunc(b.lines.AllEntries(), func(e *logrus.Entry) bool {
@@ -420,8 +421,9 @@ func TestAnOutcomeIsKeptUntilItCanBeWrittenDown(t *testing.T) {
 	if step := b.awaitStep(held.step); step.Status != "succeeded" || step.Claim != 1 {
 		t.Errorf("the step is %s with claim %d: %s", step.Status, step.Claim, step.FailureMessage)
 	}
-	if got := len(held.server.Sent("tools/call")); got != 1 {
-		t.Errorf("the server was called %d times", got)
+	b.awaitStep(later)
+	if got := len(held.server.Sent("tools/call")); got != 2 {
+		t.Errorf("the server was called %d times, want once for each step", got)
 	}
 	b.await("the contact to be written, which could not be at first", func() bool {
 		row, err := b.store.Server(context.Background(), "docs")

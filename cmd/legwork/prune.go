@@ -22,8 +22,9 @@ func newPruneCommand(a *app) *cobra.Command {
 		Use:   "prune",
 		Short: "remove steps, runs and import errors that ended long ago",
 		Long: "Removes steps that were settled so many days ago, runs that ended then and have no steps left, and import errors of then. " +
-			"What waits, awaits approval or runs stays, however old it is. It may be run again, and beside workers: it removes few rows " +
-			"at a time. Days end at midnight UTC.\n\nWithout --older-than it takes LEGWORK_RETENTION_DAYS, by which workers do the same by themselves.",
+			"What waits, awaits approval or runs stays, however old it is. What Redis still has of the steps' tasks goes with them, so that " +
+			"nobody runs one again whose row is gone. It may be run again, and beside workers: it removes few rows at a time. Days end " +
+			"at midnight UTC.\n\nWithout --older-than it takes LEGWORK_RETENTION_DAYS, by which workers do the same by themselves.",
 		Example: "legwork prune --older-than 90 --dry-run",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,7 +56,10 @@ func (a *app) prune(ctx context.Context, days int, dryRun bool) error {
 			}
 			return err
 		}
-		pruned, err := worker.Prune(ctx, rows, before)
+		if err := checkRedis(ctx, cfg); err != nil {
+			return err
+		}
+		pruned, err := worker.Prune(ctx, rows, cfg.Redis, before)
 		if err == nil || pruned.Any() {
 			fmt.Fprintf(a.stdout, "removed %s that ended before %s\n", pruned, before.Format(time.DateOnly))
 		}

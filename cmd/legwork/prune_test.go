@@ -31,7 +31,7 @@ func (i *installation) ended(steps int, ago string) {
 
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	i := withDatabase(t)
+	i := installed(t)
 	i.run("prune").expect(t, exitUsage, "--older-than DAYS", "LEGWORK_RETENTION_DAYS")
 	before := time.Now().UTC().AddDate(0, 0, -30).Format(time.DateOnly)
 	if out := i.must("prune", "--older-than", "30"); out != "removed 0 steps, 0 runs and 0 import errors that ended before "+before+"\n" {

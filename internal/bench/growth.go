@@ -70,7 +70,7 @@ var growthTasks = []task{
 		return nil
 	}},
 	{"prune", 1, func(ctx context.Context, g *grown, _ int) error {
-		_, err := g.store.Prune(ctx, time.Now().AddDate(0, 0, -200), 100)
+		_, err := g.store.Prune(ctx, time.Now().AddDate(0, 0, -200), 100, nil)
 		return err
 	}},
 }

@@ -19,6 +19,10 @@ func TestShutdown(t *testing.T) {
 		t.Parallel()
 		sigtermUnderLoad(t)
 	})
+	t.Run("SIGTERM while Redis hangs", func(t *testing.T) {
+		t.Parallel()
+		sigtermWhileRedisHangs(t)
+	})
 	t.Run("a second SIGTERM", func(t *testing.T) {
 		t.Parallel()
 		secondSigterm(t)
@@ -72,6 +76,42 @@ func sigtermUnderLoad(t *testing.T) {
 			t.Errorf("called %d times and %s, want one call without an answer", hung.called(id), brief(row))
 		}
 	}
+}
+
+// A worker that is asked to stop is gone soon after its longest operation though Redis hangs, and jobs wait.
+func sigtermWhileRedisHangs(t *testing.T) {
+	const budget = 5 * time.Second
+	s := newSite(t)
+	release := make(chan struct{})
+	counting := newServer(t, held(release))
+	s.add("docs", counting.URL, budget, 2)
+	link, redisURL := s.cutInFront(s.redis.URL)
+	p := s.worker(settings{"LEGWORK_REDIS_URL": redisURL})
+	ids := s.steps(20, "docs", writes)
+	counting.awaitCalls(t, 2)
+	until(t, bound, text("every step to have a row"), func() bool { return !strings.Contains(strings.Join(s.unended(ids), ""), "no row") })
+
+	link.hang()
+	p.Signal(syscall.SIGTERM)
+	p.AwaitSaying("the worker is stopping")
+	close(release)
+	stopping := time.Now()
+	if code := p.End(); code != 0 {
+		t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
+	}
+	took := time.Since(stopping)
+	t.Logf("the worker was gone %s after it was asked to", took.Round(time.Millisecond))
+	if took > budget+10*time.Second+slack { // twice 5 s for Redis to answer after all
+		t.Errorf("the worker took %s to stop, want the longest budget (%s) and a few seconds", took, budget)
+	}
+	for _, line := range s.unended(ids) {
+		if strings.Contains(line, " running ") {
+			t.Errorf("left running: %s", line)
+		}
+	}
+	link.restore()
+	s.worker(nil)
+	s.allSucceed(counting, ids)
 }
 
 // A worker that is told twice ends at once. What it leaves is settled by others.

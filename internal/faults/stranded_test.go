@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,20 +70,22 @@ func TestNothingIsStranded(t *testing.T) {
 		s.worker(nil)
 		s.allSucceed(counting, ids)
 	})
-	t.Run("tasks that were given up", func(t *testing.T) {
+	t.Run("jobs without tries or rows while Postgres is away, and a worker that stops meanwhile", func(t *testing.T) {
 		t.Parallel()
 		s, counting := stranded(t)
-		id := s.row("docs", writes)
 		link, databaseURL := s.cutInFront(s.databaseURL)
-		s.worker(settings{"LEGWORK_DATABASE_URL": databaseURL})
-		link.breakAll() // what cannot be claimed is for asynq to bring again, and this task has no tries left
-		s.enqueue(id, "docs", writes, asynq.MaxRetry(0))
-		until(t, bound, text("asynq to archive the task"), func() bool {
-			info, err := s.inspect.GetTaskInfo(worker.QueueAgent, id.String())
-			return err == nil && info.State == asynq.TaskStateArchived
-		})
+		behindLink := settings{"LEGWORK_DATABASE_URL": databaseURL, "LEGWORK_MCP_OPERATION_TIMEOUT": "5"}
+		first := s.worker(behindLink)
+		link.breakAll()
+		ids := s.steps(10, "docs", writes, asynq.MaxRetry(0))
+		first.AwaitSaying("no job can be begun")
+		first.Signal(syscall.SIGTERM)
+		if code := first.End(); code != 0 {
+			t.Errorf("exit code %d, want 0:\n%s", code, first.Tail(20))
+		}
 		link.restore()
-		s.allSucceed(counting, []uuid.UUID{id})
+		s.worker(behindLink)
+		s.allSucceed(counting, ids)
 	})
 }
 

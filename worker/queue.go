@@ -1,0 +1,238 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"legwork/store"
+)
+
+// queues are those that a worker takes tasks from.
+var queues = map[string]int{QueueAgent: 6, QueueImport: 2, "default": 2}
+
+// knownQueues is where asynq keeps the names of the queues there are. Each of its clients writes a name there once, when it
+// first enqueues, so what a Redis has lost is not written again, and asynq then denies the tasks that are there.
+const knownQueues = "asynq:queues"
+
+// queue looks at the tasks in Redis, and changes them one by one. Safe for concurrent use.
+type queue struct {
+	redis   redis.UniversalClient
+	inspect *asynq.Inspector
+	client  *asynq.Client
+}
+
+// openQueue connects when it is used.
+func openQueue(opt asynq.RedisConnOpt) (*queue, error) {
+	client, err := openRedis(opt)
+	if err != nil {
+		return nil, err
+	}
+	return &queue{redis: client, inspect: asynq.NewInspectorFromRedisClient(client), client: asynq.NewClientFromRedisClient(client)}, nil
+}
+
+// close breaks off what waits for Redis.
+func (q *queue) close() error { return q.redis.Close() }
+
+// publish makes the queues known to asynq, which costs one write where they are.
+func (q *queue) publish(ctx context.Context) error {
+	names := make([]any, 0, len(queues))
+	for name := range queues {
+		names = append(names, name)
+	}
+	if err := q.redis.SAdd(ctx, knownQueues, names...).Err(); err != nil {
+		return fmt.Errorf("make the queues known: %w", err)
+	}
+	return nil
+}
+
+// known does something to a queue of ours. One that asynq does not know has lost its name only.
+func (q *queue) known(do func() error) error {
+	err := do()
+	if errors.Is(err, asynq.ErrQueueNotFound) {
+		if err = q.publish(context.Background()); err == nil {
+			err = do()
+		}
+	}
+	return err
+}
+
+// find is nil when there is no task of this id.
+func (q *queue) find(name, id string) (task *asynq.TaskInfo, err error) {
+	err = q.known(func() (err error) {
+		task, err = q.inspect.GetTaskInfo(name, id)
+		return err
+	})
+	if errors.Is(err, asynq.ErrTaskNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for task %s: %w", id, err)
+	}
+	return task, nil
+}
+
+// run makes a task that waits, or is done with, deliverable at once.
+func (q *queue) run(name, id string) error {
+	return q.known(func() error { return q.inspect.RunTask(name, id) })
+}
+
+// remove removes a task unless a worker has it. One that is not there is removed.
+func (q *queue) remove(name, id string) error {
+	err := q.known(func() error { return q.inspect.DeleteTask(name, id) })
+	if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
+		return fmt.Errorf("remove task %s: %w", id, err)
+	}
+	return nil
+}
+
+// done tells whether a task will not be delivered any more.
+func done(task *asynq.TaskInfo) bool {
+	return task.State == asynq.TaskStateArchived || task.State == asynq.TaskStateCompleted
+}
+
+// live is a task that will be delivered, or nil when there is none of this id.
+func (q *queue) live(name, id string) (*asynq.TaskInfo, error) {
+	task, err := q.find(name, id)
+	if task == nil || err != nil || done(task) {
+		return nil, err
+	}
+	return task, nil
+}
+
+// limits are what a task has by its own word, as far as Redis tells.
+func (q *queue) limits(name, id string) store.JobLimits {
+	task, err := q.find(name, id)
+	if err != nil || task == nil {
+		return store.JobLimits{}
+	}
+	return limitsOf(task)
+}
+
+func limitsOf(task *asynq.TaskInfo) (limits store.JobLimits) {
+	if task.Timeout > 0 {
+		limits.Timeout = &task.Timeout
+	}
+	if !task.Deadline.IsZero() {
+		limits.Deadline = &task.Deadline
+	}
+	return limits
+}
+
+// wakingID is the id of the task that brings a step to a worker. Where the step runs, its first task is still its dead
+// worker's, as far as asynq knows; this one is for this takeover alone.
+func wakingID(step store.Step) string {
+	if step.Status == "running" {
+		return takeoverID(step.ID.String(), step.Claim)
+	}
+	return step.ID.String()
+}
+
+func takeoverID(step string, claim int64) string { return fmt.Sprintf("%s:%d", step, claim) }
+
+// isTakeover tells whether a task is one that legwork itself made, to have a step taken over.
+func isTakeover(task, step string) bool { return strings.HasPrefix(task, step+":") }
+
+// wake gives a step a task unless it has one, and tells whether it did. Of several that wake a step at once one succeeds.
+func (q *queue) wake(step store.Step) (bool, error) {
+	limits := step.JobLimits
+	id := wakingID(step)
+	for name := range queues {
+		for _, known := range slices.Compact([]string{id, step.ID.String(), step.TaskID}) { // the first two are one where the step waits
+			if known == "" {
+				continue
+			}
+			task, err := q.find(name, known)
+			if err != nil {
+				return false, err
+			}
+			if task == nil {
+				continue
+			}
+			if limits == (store.JobLimits{}) {
+				limits = limitsOf(task)
+			}
+			brings := known == id || step.Status == "pending" // a running step's other tasks are its dead worker's
+			if brings && !done(task) {
+				return false, nil
+			}
+			if known != id {
+				continue
+			}
+			// It keeps the id from being used.
+			if err := q.remove(name, id); err != nil {
+				return false, err
+			}
+		}
+	}
+	payload := StepPayload{Server: step.Server, Tool: step.Tool, StepID: step.ID.String()}
+	if step.RunID != nil {
+		payload.RunID = step.RunID.String()
+	}
+	data, err := encode(payload)
+	if err != nil {
+		return false, fmt.Errorf("encode the payload of step %s: %w", step.ID, err)
+	}
+	opts := []asynq.Option{asynq.Queue(QueueAgent), asynq.TaskID(id), asynq.Retention(Retention)}
+	if limits.Deadline != nil {
+		opts = append(opts, asynq.Deadline(*limits.Deadline))
+	}
+	if limits.Timeout != nil {
+		opts = append(opts, asynq.Timeout(*limits.Timeout))
+	}
+	if limits == (store.JobLimits{}) {
+		opts = append(opts, asynq.Timeout(noLimit))
+	}
+	// Not by NewStepTask: what is wrong with a row is for the worker that takes the task to say, in the row.
+	_, err = q.client.Enqueue(asynq.NewTask(TypeStep, data), opts...)
+	if errors.Is(err, asynq.ErrTaskIDConflict) {
+		return false, nil // somebody was faster
+	}
+	if err != nil {
+		return false, fmt.Errorf("enqueue step %s: %w", step.ID, err)
+	}
+	return true, nil
+}
+
+// forgetAtOnce is how many steps' tasks are removed at once.
+const forgetAtOnce = 8
+
+// forget removes every task of steps that are about to be removed themselves: asynq keeps some for months, and one that is
+// run again when its row is gone would be carried out anew.
+func (q *queue) forget(steps []store.OldStep) error {
+	var all sync.WaitGroup
+	errs := make([]error, forgetAtOnce)
+	for i := range errs {
+		all.Go(func() {
+			for n := i; n < len(steps) && errs[i] == nil; n += forgetAtOnce {
+				errs[i] = q.forgetStep(steps[n])
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (q *queue) forgetStep(step store.OldStep) error {
+	ids := []string{step.ID.String()}
+	if step.TaskID != "" {
+		ids = append(ids, step.TaskID)
+	}
+	for claim := range step.Claim { // each may have been about to be taken over
+		ids = append(ids, takeoverID(step.ID.String(), claim+1))
+	}
+	for name := range queues {
+		for _, id := range ids {
+			if err := q.remove(name, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
