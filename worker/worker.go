@@ -302,13 +302,9 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 	defer w.door.leave()
 	w.health.began()
 	defer w.health.settledNow()
-	own := context.WithoutCancel(ctx)
-	err := w.uncrashed(own, task, job)
-	for job.last && errors.As(err, new(unclaimedError)) && wait(ctx, time.Second) {
-		err = w.uncrashed(own, task, job) // sent back, it would be put away
-	}
-	if errors.As(err, new(unclaimedError)) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		w.expire(own, task, job)
+	err := w.uncrashed(context.WithoutCancel(ctx), task, job)
+	if job.last && errors.As(err, new(unclaimedError)) {
+		err = w.stay(ctx, task, job)
 	}
 	if err != nil && !errors.Is(err, asynq.SkipRetry) { // what is settled has its own line; asynq itself is quiet about the rest
 		goes := "a task goes back into the queue"
@@ -318,6 +314,21 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), goes)
 	}
 	return err
+}
+
+// stay carries a task out that could not be begun and that asynq would put away if it went back: it is tried here until it
+// can be begun, or its own time is up.
+func (w *Worker) stay(ctx context.Context, task *asynq.Task, job job) (err error) {
+	own := context.WithoutCancel(ctx)
+	for wait(ctx, time.Second) {
+		if err = w.uncrashed(own, task, job); !errors.As(err, new(unclaimedError)) {
+			return err
+		}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		w.expire(own, task, job)
+	}
+	return unclaimedError{error: ctx.Err()} // asynq has seen to it: put it back, or away where its time is up
 }
 
 // wait tells whether that time has passed before ctx was done.
