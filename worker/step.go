@@ -88,34 +88,6 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	return busy(fmt.Sprintf("the outcome of %s could not be written down yet: %s", what, err), nil, nil)
 }
 
-// settleLater keeps an outcome that could not be written down because of that error, and goes on trying for as long as the
-// worker lives. A step that was called interrupted meanwhile gets it all the same: known beats unknown. over hears how that
-// ended. Few are kept at a time, because nothing can be claimed while nothing can be written; what jobs whose own time ran
-// out meanwhile add to them is bounded.
-func (w *Worker) settleLater(err error, write func(context.Context) error, over func(error)) {
-	if errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.kept.Load() >= maxUnsettled {
-		over(err)
-		return
-	}
-	w.kept.Add(1)
-	w.unsettled.Go(func() {
-		defer w.kept.Add(-1)
-		for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
-			select {
-			case <-w.stopping:
-			case <-time.After(pause):
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), SettleTime)
-			err := write(ctx)
-			cancel()
-			if err == nil || errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.stopped() {
-				over(err)
-				return
-			}
-		}
-	})
-}
-
 // stepRequest decodes the payload. The request has an id even when the payload is unusable, so that there is a row to
 // read: the payload's, or the task's, or one made of the task's.
 func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp.Failure) {

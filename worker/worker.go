@@ -39,9 +39,6 @@ const (
 
 	// goodbyeTime is what Redis may take, twice while a worker stops: to have no more tasks taken, and to be told of the last.
 	goodbyeTime = 5 * time.Second
-
-	// maxUnsettled is how many outcomes are kept at once that could not be written down.
-	maxUnsettled = 10000
 )
 
 // Options are what a worker can be told. The zero value of each field but Redis stands for its default.
@@ -202,46 +199,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.WithField("worker", w.name).Info("the worker has stopped: no operation of its is under way")
 	return nil
 }
-
-// within waits until done is closed, but not for longer than that, and tells whether it was.
-func within(most time.Duration, done <-chan struct{}) bool {
-	late := time.NewTimer(most)
-	defer late.Stop()
-	select {
-	case <-done:
-		return true
-	case <-late.C:
-		return false
-	}
-}
-
-// door lets handlers in, until it is shut, and knows when all have left. Its zero value is open.
-type door struct {
-	mu     sync.Mutex
-	closed bool
-	inside sync.WaitGroup
-}
-
-// enter tells whether one may come in, who then has to leave.
-func (d *door) enter() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.inside.Add(1)
-	}
-	return !d.closed
-}
-
-func (d *door) leave() { d.inside.Done() }
-
-func (d *door) shut() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-}
-
-// wait waits, once it is shut, until nobody is inside.
-func (d *door) wait() { d.inside.Wait() }
 
 // Health tells how the worker does, from New on and until after Run.
 func (w *Worker) Health() *Health { return w.health }
@@ -479,22 +436,4 @@ func asFailure(err error) *mcp.Failure {
 		panic(err) // mcp promises it
 	}
 	return failure
-}
-
-// persist writes what must not be lost, for as long as SettleTime allows. The last error of the database is what comes
-// back, not that time was up.
-func persist(ctx context.Context, what string, write func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, SettleTime)
-	defer cancel()
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := write(ctx)
-		if err == nil || errors.Is(err, store.ErrClaimLost) || store.Refused(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s could not be settled within %s: %w", what, SettleTime, err)
-		case <-time.After(pause):
-		}
-	}
 }

@@ -1,0 +1,46 @@
+package worker
+
+import (
+	"sync"
+	"time"
+)
+
+// door lets handlers in, until it is shut, and knows when all have left. Its zero value is open.
+type door struct {
+	mu     sync.Mutex
+	closed bool
+	inside sync.WaitGroup
+}
+
+// enter tells whether one may come in, who then has to leave.
+func (d *door) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.inside.Add(1)
+	}
+	return !d.closed
+}
+
+func (d *door) leave() { d.inside.Done() }
+
+func (d *door) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+}
+
+// wait waits, once it is shut, until nobody is inside.
+func (d *door) wait() { d.inside.Wait() }
+
+// within waits until done is closed, but not for longer than that, and tells whether it was.
+func within(most time.Duration, done <-chan struct{}) bool {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}

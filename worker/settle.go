@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"legwork/store"
+)
+
+// maxUnsettled is how many outcomes are kept that could not be written down. Operations leave few, because none is begun
+// while nothing can be written; jobs that are refused or whose own time is up may leave many.
+const maxUnsettled = 10000
+
+// persist writes what must not be lost, for as long as SettleTime allows. The last error of the database is what comes
+// back, not that time was up.
+func persist(ctx context.Context, what string, write func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, SettleTime)
+	defer cancel()
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := write(ctx)
+		if err == nil || errors.Is(err, store.ErrClaimLost) || store.Refused(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s could not be settled within %s: %w", what, SettleTime, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// settleLater keeps an outcome that could not be written down because of that error, and goes on trying for as long as the
+// worker lives; over hears how that ended. A step that was called interrupted meanwhile gets its outcome all the same: known
+// beats unknown.
+func (w *Worker) settleLater(err error, write func(context.Context) error, over func(error)) {
+	if errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.kept.Load() >= maxUnsettled {
+		over(err)
+		return
+	}
+	w.kept.Add(1)
+	w.unsettled.Go(func() {
+		defer w.kept.Add(-1)
+		for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
+			select {
+			case <-w.stopping:
+			case <-time.After(pause):
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), SettleTime)
+			err := write(ctx)
+			cancel()
+			if err == nil || errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.stopped() {
+				over(err)
+				return
+			}
+		}
+	})
+}
