@@ -67,7 +67,7 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 func (w *Worker) claimImport(ctx context.Context, server string, job job) (claim store.ImportClaim, err error) {
 	err = w.beforehand(ctx, fmt.Sprintf("the import of server %q could not be claimed, so it was not begun", server), func(ctx context.Context) (err error) {
 		claim, err = w.store.ClaimImport(ctx, store.ImportRequest{
-			Server: server, Worker: w.name, Budget: w.budget, Job: job.left(), Margin: LeaseMargin,
+			Server: server, Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
 		})
 		return err
 	})
@@ -159,12 +159,13 @@ func (w *Worker) writeImport(ctx context.Context, job job, server string, failur
 	return err
 }
 
-// expireImport writes down that an import's own limit passed before its operation began.
-func (w *Worker) expireImport(ctx context.Context, task *asynq.Task, job job) {
+// expireImport writes down that an import's own limit passed before its operation began, and returns what the queue would be
+// told.
+func (w *Worker) expireImport(ctx context.Context, task *asynq.Task, job job) error {
 	var payload ImportPayload
 	_ = decode(task.Payload(), &payload, "server") // an unusable payload names no server; the sentence stands all the same
 	server := clip(payload.Server)
-	_ = w.failImport(ctx, task, job, server, 0, mcp.Spent{}, mcp.SpentBeforeStart(server)) // the queue is told by asynq
+	return w.failImport(ctx, task, job, server, 0, mcp.Spent{}, mcp.SpentBeforeStart(server))
 }
 
 func importSpent(job job, spent mcp.Spent) store.ImportSpent {

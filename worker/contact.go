@@ -45,9 +45,7 @@ func (c *contacts) run(ctx context.Context) {
 		case <-tick.C:
 			c.flush(ctx)
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), SettleTime)
-			defer cancel()
-			c.flush(last)
+			c.flush(context.WithoutCancel(ctx))
 			return
 		}
 	}
@@ -61,6 +59,8 @@ func (c *contacts) flush(ctx context.Context) {
 	if len(batch) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, SettleTime)
+	defer cancel()
 	err := c.store.RecordContacts(ctx, slices.Collect(maps.Values(batch)))
 	if err == nil {
 		return

@@ -309,11 +309,13 @@ func (w *Worker) callUp(server string, places int) {
 	}
 }
 
-// callAll has every job that waits delivered at once, to whoever takes it: this worker stops.
+// callAll has every job that waits delivered at once, to whoever takes it: this worker stops. Where Redis is slow or away,
+// those that are left come back by themselves.
 func (w *Worker) callAll() {
+	end := time.Now().Add(goodbyeTime)
 	for _, job := range w.lanes.takeAll() {
-		if _, err := w.callBack(job); err != nil {
-			return // Redis is away. They come back by themselves.
+		if _, err := w.callBack(job); err != nil || time.Now().After(end) {
+			return
 		}
 	}
 }

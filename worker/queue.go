@@ -92,9 +92,14 @@ func (q *queue) remove(name, id string) error {
 	return nil
 }
 
-// done tells whether a task will not be delivered any more.
+// done tells whether a task will not be delivered any more. What somebody enqueued into a group never is: legwork's jobs are
+// not put together.
 func done(task *asynq.TaskInfo) bool {
-	return task.State == asynq.TaskStateArchived || task.State == asynq.TaskStateCompleted
+	switch task.State {
+	case asynq.TaskStateArchived, asynq.TaskStateCompleted, asynq.TaskStateAggregating:
+		return true
+	}
+	return false
 }
 
 // live is a task that will be delivered, or nil when there is none of this id.

@@ -35,7 +35,15 @@ func (q *queueLog) Warn(args ...any)  { q.complain(args...) }
 func (q *queueLog) Error(args ...any) { q.complain(args...) }
 func (q *queueLog) Fatal(args ...any) { q.log.Fatal(args...) }
 
+// asynqNoLimit is what asynq says of a task whose Timeout is less than a second and which has no Deadline. It is no matter
+// of Redis.
+const asynqNoLimit = "both timeout and deadline are not set"
+
 func (q *queueLog) complain(args ...any) {
+	if line := fmt.Sprint(args...); strings.Contains(line, asynqNoLimit) {
+		q.log.Warnf("a job's Timeout is less than a second, which asynq takes for none; give it a whole number of seconds: %s", line)
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.latest = time.Now()

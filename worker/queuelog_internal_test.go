@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,17 @@ import (
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 )
+
+// What asynq says of a task is not said of Redis.
+func TestATimeoutBelowASecondIsNoTroubleOfRedis(t *testing.T) {
+	t.Parallel()
+	logger, lines := logtest.NewNullLogger()
+	logger.SetOutput(io.Discard)
+	(&queueLog{log: logger}).Error("asynq: internal error: both timeout and deadline are not set for the task message: 42")
+	if e := lines.LastEntry(); e.Level != logrus.WarnLevel || !strings.HasPrefix(e.Message, "a job's Timeout is less than a second") || !strings.HasSuffix(e.Message, ": 42") {
+		t.Errorf("the log says at level %s: %s", e.Level, e.Message)
+	}
+}
 
 // A Redis that answers and refuses what it is asked to write is not called well in between.
 func TestRedisIsCalledWellOnce(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/sirupsen/logrus"
 
@@ -131,4 +132,36 @@ func TestTasksGoWithTheirRows(t *testing.T) {
 		}
 	}
 	b.awaitTask(kept, asynq.TaskStateArchived)
+}
+
+// A second task for a step is never archived, from where somebody might run it when the row is gone.
+func TestASecondTaskIsNotArchived(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := b.heldCall(worker.Options{Concurrency: 10})
+	defer close(h.release)
+	_, last := b.step(worker.StepPayload{Server: "docs", StepID: h.step.String()}, asynq.TaskID("last"), asynq.MaxRetry(0))
+	if info := b.settledTask(last); info.State != asynq.TaskStateCompleted {
+		t.Errorf("one that may not be tried again is %s: %s", info.State, info.LastErr)
+	}
+	failed := uuid.New()
+	b.exec(`insert into agent_step (id, server, tool, status, failure_kind, failure_message, finished_at) values ($1, 'docs', 'echo', 'failed', 'no_answer', 'why', now())`, failed)
+	_, late := b.step(worker.StepPayload{Server: "docs", StepID: failed.String()}, asynq.TaskID("late"), asynq.Deadline(time.Now().Add(-time.Minute)))
+	b.await("one whose time is up to be gone", func() bool {
+		_, err := b.inspect.GetTaskInfo(late.Queue, late.ID)
+		return errors.Is(err, asynq.ErrTaskNotFound)
+	})
+}
+
+// What stands in a group is never delivered: the row gets another task.
+func TestATaskInAGroupIsNoTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.addServer("docs", mcptest.New(t, mcptest.Options{}).URL)
+	id := b.insert("echo")
+	b.step(worker.StepPayload{Server: "docs", StepID: id.String()}, asynq.Group("docs"))
+	b.start(worker.Options{})
+	if step := b.awaitStep(id); step.Status != "succeeded" {
+		t.Errorf("the step is %s: %s", step.Status, step.FailureMessage)
+	}
 }

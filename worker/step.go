@@ -51,6 +51,10 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	}
 	switch claim.Outcome {
 	case store.Busy:
+		if job.last && !owns(job, claim.Step) { // asynq would put it away, and nobody knows of it once the row is gone
+			w.leave(task, taskResult{Step: claim.Step.ID.String(), Status: claim.Step.Status})
+			return nil
+		}
 		return busy(fmt.Sprintf("step %s is being carried out by worker %s", claim.Step.ID, claim.Step.ClaimedBy), claim.Step.StartedAt, claim.Step.LeaseExpiresAt)
 	case store.AwaitingApproval:
 		w.leave(task, taskResult{Step: claim.Step.ID.String(), Status: claim.Step.Status})
@@ -92,7 +96,7 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 // read: the payload's, or the task's, or one made of the task's.
 func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp.Failure) {
 	request := store.StepRequest{
-		Worker: w.name, Budget: w.budget, Job: job.left(), Margin: LeaseMargin,
+		Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
 		Interrupted: interrupted,
 	}
 	var err error
@@ -251,13 +255,13 @@ func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, requ
 	return w.tellStep(task, job, settled)
 }
 
-// expireStep settles a step whose job's own limit passed before its operation began.
-func (w *Worker) expireStep(ctx context.Context, task *asynq.Task, job job) {
+// expireStep settles a step whose job's own limit passed before its operation began, and returns what the queue would be told.
+func (w *Worker) expireStep(ctx context.Context, task *asynq.Task, job job) error {
 	request, failure := w.stepRequest(task, job)
 	if failure == nil {
 		failure = mcp.SpentBeforeStart(request.Server)
 	}
-	_ = w.refuseStep(ctx, task, job, request, failure) // what the queue is told is asynq's to say here; the row says the rest
+	return w.refuseStep(ctx, task, job, request, failure)
 }
 
 // tellStep tells the queue what the row says.
@@ -265,13 +269,17 @@ func (w *Worker) tellStep(task *asynq.Task, job job, step store.Step) error {
 	w.leave(task, taskResult{
 		Step: step.ID.String(), Status: step.Status, Kind: step.FailureKind, Sentence: step.FailureMessage, Legs: step.Legs,
 	})
-	id := step.ID.String()
-	if step.FailureKind == "" || job.id != id && job.id != step.TaskID && !isTakeover(job.id, id) {
-		// A second task for the step is done rather than archived, whatever the row says: nobody knows of it once the row is
-		// gone, and running it then would carry the step out anew.
+	if step.FailureKind == "" || !owns(job, step) {
 		return nil
 	}
 	return forQueue(mcp.Kind(step.FailureKind), step.FailureMessage)
+}
+
+// owns tells whether a job's task goes with the step's row when that is removed. A second task for the step does not, so it
+// is never archived: running it afterwards would carry the step out anew.
+func owns(job job, step store.Step) bool {
+	id := step.ID.String()
+	return job.id == id || job.id == step.TaskID || isTakeover(job.id, id)
 }
 
 func (w *Worker) logStep(job job, step store.Step, spent mcp.Spent, failure *mcp.Failure) {

@@ -29,6 +29,9 @@ func (w *Worker) wakeAll(ctx context.Context) (woken int, err error) {
 			return woken, err
 		}
 		for _, step := range steps {
+			if ctx.Err() != nil {
+				return woken, nil // the others are looked at again later
+			}
 			did, err := w.queue.wake(step)
 			if err != nil {
 				return woken, err

@@ -215,9 +215,8 @@ func (w *Worker) stopped() bool {
 // job is what asynq knows about a task.
 type job struct {
 	id, queue string
-	// ends is when asynq ends it, by its own Timeout or Deadline; zero: never. asynq sets 30 minutes where a backend sets
-	// neither.
-	ends time.Time
+	// left is what the job's own Timeout or Deadline leaves of it. asynq sets 30 minutes where a backend sets neither.
+	left *time.Duration
 	last bool // asynq delivers it this once: its tries are used up, or it was to have none
 }
 
@@ -225,20 +224,14 @@ func jobOf(ctx context.Context) job {
 	var j job
 	j.id, _ = asynq.GetTaskID(ctx)
 	j.queue, _ = asynq.GetQueueName(ctx)
-	j.ends, _ = ctx.Deadline()
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		j.left = &left
+	}
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, ok := asynq.GetMaxRetry(ctx)
 	j.last = ok && retried >= most
 	return j
-}
-
-// left is what the job's own Timeout or Deadline leaves of it; nil: it has none.
-func (j job) left() *time.Duration {
-	if j.ends.IsZero() {
-		return nil
-	}
-	left := time.Until(j.ends)
-	return &left
 }
 
 type begunKey struct{}
@@ -278,7 +271,7 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 func (w *Worker) stay(ctx context.Context, task *asynq.Task, job job) (err error) {
 	own := context.WithoutCancel(ctx)
 	for wait(ctx, time.Second) {
-		if err = w.uncrashed(own, task, job); !errors.As(err, new(unclaimedError)) {
+		if err = w.uncrashed(own, task, jobOf(ctx)); !errors.As(err, new(unclaimedError)) {
 			return err
 		}
 	}
@@ -331,25 +324,27 @@ func (w *Worker) ended(ctx context.Context, task *asynq.Task, err error) {
 
 // expire settles a task whose own limit passed before its operation began.
 func (w *Worker) expire(ctx context.Context, task *asynq.Task, job job) {
+	var told error // what asynq would be, had it not ended the task itself
 	switch task.Type() {
 	case TypeStep:
-		w.expireStep(ctx, task, job)
+		told = w.expireStep(ctx, task, job)
 	case TypeImport:
-		w.expireImport(ctx, task, job)
+		told = w.expireImport(ctx, task, job)
 	}
-	w.background.Go(func() { w.archive(job) })
-}
-
-// archive puts a task that is settled away which asynq is about to deliver again and again. asynq moves it to its retries
-// right after it told us, so this tries until it is there.
-func (w *Worker) archive(job job) {
-	for range 50 {
-		err := w.queue.known(func() error { return w.queue.inspect.ArchiveTask(job.queue, job.id) })
-		if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, redis.ErrClosed) {
-			return
+	putAway := w.queue.inspect.ArchiveTask
+	if told == nil {
+		putAway = w.queue.inspect.DeleteTask // another task of its step's says what there is to say
+	}
+	w.background.Go(func() {
+		// asynq is about to deliver it again and again, and moves it to where it waits for that right after it told us.
+		for range 50 {
+			err := w.queue.known(func() error { return putAway(job.queue, job.id) })
+			if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, redis.ErrClosed) || w.stopped() {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	})
 }
 
 // isFailure tells what counts as a try of a task: not what comes back because nothing could be begun.
@@ -412,8 +407,8 @@ func (w *Worker) budgetFor(server *store.Server, job job) mcp.Budget {
 		row = *server
 	}
 	budget := BudgetOf(row, w.budget)
-	if left := job.left(); left != nil {
-		budget = budget.Tighten(*left)
+	if job.left != nil {
+		budget = budget.Tighten(*job.left)
 	}
 	return budget
 }

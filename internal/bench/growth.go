@@ -214,7 +214,7 @@ func (b *bench) explain(ctx context.Context, g *grown) error {
 		{"claim", func() (err error) {
 			claim, err = g.store.ClaimStep(ctx, store.StepRequest{ID: id, Server: "docs", Tool: toolName, Worker: "bench", Budget: 20 * time.Second, Margin: 15 * time.Second})
 			return err
-		}, []any{uuid.New(), nil, "docs", toolName, []byte(`{}`), "bench", 20 * time.Second, nil, 15 * time.Second}},
+		}, []any{uuid.New(), nil, "docs", toolName, []byte(`{}`), "bench", 20 * time.Second, nil, 15 * time.Second, nil}},
 		{"settle", func() error {
 			_, err := g.store.SettleStep(ctx, id, claim.Step.Claim, store.StepOutcome{Status: "succeeded"})
 			return err
