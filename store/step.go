@@ -403,10 +403,9 @@ func (s *Store) AddStep(ctx context.Context, request StepRequest) error {
 		on conflict (id) do update
 		set task_id = coalesce(excluded.task_id, s.task_id), job_timeout = coalesce(excluded.job_timeout, s.job_timeout),
 			job_deadline = coalesce(excluded.job_deadline, s.job_deadline)
-		where s.status = 'pending' and (
-			s.task_id is distinct from coalesce(excluded.task_id, s.task_id)
-			or s.job_timeout is distinct from coalesce(excluded.job_timeout, s.job_timeout)
-			or s.job_deadline is distinct from coalesce(excluded.job_deadline, s.job_deadline))`,
+		where s.status = 'pending' and (s.task_id, s.job_timeout, s.job_deadline) is distinct from (
+			coalesce(excluded.task_id, s.task_id), coalesce(excluded.job_timeout, s.job_timeout),
+			coalesce(excluded.job_deadline, s.job_deadline))`,
 		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments), text(request.TaskID),
 		request.JobLimits.Timeout, request.JobLimits.Deadline)
 	if err != nil {

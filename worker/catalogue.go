@@ -65,7 +65,7 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 }
 
 func (w *Worker) claimImport(ctx context.Context, server string, job job) (claim store.ImportClaim, err error) {
-	err = w.beforehand(ctx, fmt.Sprintf("the import of server %q could not be claimed, so it was not begun", server), func(ctx context.Context) (err error) {
+	err = w.beforehand(ctx, importOf(server)+" could not be claimed, so it was not begun", func(ctx context.Context) (err error) {
 		claim, err = w.store.ClaimImport(ctx, store.ImportRequest{
 			Server: server, Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
 		})
@@ -103,7 +103,7 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 	}
 
 	var report store.ImportReport
-	err := w.writeImport(ctx, job, server, nil, func(ctx context.Context) (err error) {
+	err := w.write(ctx, job, importOf(server), nil, func(ctx context.Context) (err error) {
 		report, err = w.store.SettleImport(ctx, server, claim, tools, skipped, importSpent(job, spent))
 		return err
 	}, func() {
@@ -125,7 +125,7 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 // failImport leaves the catalogue as it was and writes down why. Where Postgres is away the queue is told all the same, and
 // the row follows.
 func (w *Worker) failImport(ctx context.Context, task *asynq.Task, job job, server string, claim int64, spent mcp.Spent, failure *mcp.Failure) error {
-	err := w.writeImport(ctx, job, server, failure, func(ctx context.Context) error {
+	err := w.write(ctx, job, importOf(server), failure, func(ctx context.Context) error {
 		return w.store.FailImport(ctx, server, claim, rowFailure(failure), importSpent(job, spent))
 	}, func() { w.logImport(job, server, spent, failure) })
 	if errors.Is(err, store.ErrClaimLost) {
@@ -135,28 +135,10 @@ func (w *Worker) failImport(ctx context.Context, task *asynq.Task, job job, serv
 	return forQueue(failure.Kind, failure.Message)
 }
 
-func takenOver(server string) error {
-	return busy(fmt.Sprintf("the import of server %q was taken over by another worker", server), nil, nil)
-}
+func importOf(server string) string { return fmt.Sprintf("the import of server %q", server) }
 
-// writeImport writes an import's outcome down and then calls wrote; where that cannot be done now, it is done later. The
-// error says why it was not now.
-func (w *Worker) writeImport(ctx context.Context, job job, server string, failure *mcp.Failure, write func(context.Context) error, wrote func()) error {
-	what := fmt.Sprintf("the import of server %q", server)
-	err := persist(ctx, what, write)
-	switch {
-	case err == nil:
-		wrote()
-	case !errors.Is(err, store.ErrClaimLost):
-		w.settleLater(err, write, func(err error) {
-			if err == nil {
-				wrote()
-			} else {
-				w.logUnsettled(job.id, what, failure, err)
-			}
-		})
-	}
-	return err
+func takenOver(server string) error {
+	return busy(importOf(server)+" was taken over by another worker", nil, nil)
 }
 
 // expireImport writes down that an import's own limit passed before its operation began, and returns what the queue would be

@@ -311,19 +311,15 @@ func (d *doctor) stands(ctx context.Context, found store.StepClaim) (store.Step,
 
 // attended tells whether a queue holds a task that will be delivered and brings the step to a worker.
 func (d *doctor) attended(step store.Step) (bool, error) {
-	waking := wakingID(step)
-	ids := slices.Compact([]string{waking, step.ID.String(), step.TaskID}) // the first two are one where the step waits
+	ids := taskIDs(step)
 	for queue := range queues {
 		for _, id := range ids {
-			if id == "" {
-				continue
-			}
 			task, err := d.queue.live(queue, id)
 			if err != nil {
 				return false, err
 			}
 			// A running step's other task is the one that the dead worker had: if asynq still calls it active, it is nobody's.
-			if task != nil && (id == waking || step.Status == "pending" || task.State != asynq.TaskStateActive) {
+			if task != nil && (id == ids[0] || step.Status == "pending" || task.State != asynq.TaskStateActive) {
 				return true, nil
 			}
 		}

@@ -1,9 +1,6 @@
 package worker
 
-import (
-	"sync"
-	"time"
-)
+import "sync"
 
 // door lets handlers in, until it is shut, and knows when all have left. Its zero value is open.
 type door struct {
@@ -32,15 +29,3 @@ func (d *door) shut() {
 
 // wait waits, once it is shut, until nobody is inside.
 func (d *door) wait() { d.inside.Wait() }
-
-// within waits until done is closed, but not for longer than that, and tells whether it was.
-func within(most time.Duration, done <-chan struct{}) bool {
-	late := time.NewTimer(most)
-	defer late.Stop()
-	select {
-	case <-done:
-		return true
-	case <-late.C:
-		return false
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -92,6 +91,15 @@ func (q *queue) remove(name, id string) error {
 	return nil
 }
 
+// archive puts a task away unless a worker has it. One that is not there needs nothing.
+func (q *queue) archive(name, id string) error {
+	err := q.known(func() error { return q.inspect.ArchiveTask(name, id) })
+	if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
+		return fmt.Errorf("archive task %s: %w", id, err)
+	}
+	return nil
+}
+
 // done tells whether a task will not be delivered any more. What somebody enqueued into a group never is: legwork's jobs are
 // not put together.
 func done(task *asynq.TaskInfo) bool {
@@ -139,6 +147,17 @@ func wakingID(step store.Step) string {
 	return step.ID.String()
 }
 
+// taskIDs are those that a task of a step may have: first the one that brings it to a worker, then those that brought it.
+func taskIDs(step store.Step) []string {
+	ids := []string{wakingID(step)}
+	for _, id := range []string{step.ID.String(), step.TaskID} {
+		if id != "" && id != ids[0] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 func takeoverID(step string, claim int64) string { return fmt.Sprintf("%s:%d", step, claim) }
 
 // isTakeover tells whether a task is one that legwork itself made, to have a step taken over.
@@ -147,12 +166,10 @@ func isTakeover(task, step string) bool { return strings.HasPrefix(task, step+":
 // wake gives a step a task unless it has one, and tells whether it did. Of several that wake a step at once one succeeds.
 func (q *queue) wake(step store.Step) (bool, error) {
 	limits := step.JobLimits
-	id := wakingID(step)
+	ids := taskIDs(step)
+	id := ids[0]
 	for name := range queues {
-		for _, known := range slices.Compact([]string{id, step.ID.String(), step.TaskID}) { // the first two are one where the step waits
-			if known == "" {
-				continue
-			}
+		for _, known := range ids {
 			task, err := q.find(name, known)
 			if err != nil {
 				return false, err

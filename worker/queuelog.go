@@ -40,7 +40,8 @@ func (q *queueLog) Fatal(args ...any) { q.log.Fatal(args...) }
 const asynqNoLimit = "both timeout and deadline are not set"
 
 func (q *queueLog) complain(args ...any) {
-	if line := fmt.Sprint(args...); strings.Contains(line, asynqNoLimit) {
+	line := strings.TrimSpace(fmt.Sprint(args...))
+	if strings.Contains(line, asynqNoLimit) {
 		q.log.Warnf("a job's Timeout is less than a second, which asynq takes for none; give it a whole number of seconds: %s", line)
 		return
 	}
@@ -52,7 +53,7 @@ func (q *queueLog) complain(args ...any) {
 		return
 	}
 	q.since = q.latest
-	q.log.Errorf("the queue's Redis does not do what it is asked, so no task is taken; operations under way go on: %s", strings.TrimSpace(fmt.Sprint(args...)))
+	q.log.Errorf("the queue's Redis does not do what it is asked, so no task is taken; operations under way go on: %s", line)
 }
 
 // health hears of every check of Redis. The trouble is over when Redis answers and nothing has been complained of for a while.

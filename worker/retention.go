@@ -46,10 +46,8 @@ func prune(ctx context.Context, rows *store.Store, q *queue, before time.Time) (
 		if err != nil || max(batch.Steps, batch.Runs, batch.ImportErrors) < pruneBatch {
 			return pruned, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait(ctx, prunePause) {
 			return pruned, ctx.Err()
-		case <-time.After(prunePause):
 		}
 	}
 }
@@ -63,10 +61,8 @@ func pruneOnce(ctx context.Context, rows *store.Store, q *queue, before time.Tim
 // retain removes rows as they get too old. It may run in every worker at once; they look at different moments.
 func (w *Worker) retain(ctx context.Context) {
 	for pause := rand.N(retainSoon); ; pause = retainInterval*9/10 + rand.N(retainInterval/5) {
-		select {
-		case <-ctx.Done():
+		if !wait(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 		before := Horizon(w.retention)
 		pruned, err := prune(ctx, w.store, w.queue, before)

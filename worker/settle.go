@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"legwork/mcp"
 	"legwork/store"
 )
 
@@ -23,19 +24,36 @@ func persist(ctx context.Context, what string, write func(context.Context) error
 		if err == nil || errors.Is(err, store.ErrClaimLost) || store.Refused(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait(ctx, pause) {
 			return fmt.Errorf("%s could not be settled within %s: %w", what, SettleTime, err)
-		case <-time.After(pause):
 		}
 	}
+}
+
+// write writes an outcome down and then calls wrote; where that cannot be done now, it is done later, and the error says why
+// it was not now. An outcome whose claim was lost is not kept. what names the operation.
+func (w *Worker) write(ctx context.Context, job job, what string, failure *mcp.Failure, write func(context.Context) error, wrote func()) error {
+	err := persist(ctx, what, write)
+	switch {
+	case err == nil:
+		wrote()
+	case !errors.Is(err, store.ErrClaimLost):
+		w.settleLater(err, write, func(err error) {
+			if err == nil {
+				wrote()
+			} else {
+				w.logUnsettled(job.id, what, failure, err)
+			}
+		})
+	}
+	return err
 }
 
 // settleLater keeps an outcome that could not be written down because of that error, and goes on trying for as long as the
 // worker lives; over hears how that ended. A step that was called interrupted meanwhile gets its outcome all the same: known
 // beats unknown.
 func (w *Worker) settleLater(err error, write func(context.Context) error, over func(error)) {
-	if errors.Is(err, store.ErrClaimLost) || store.Refused(err) || w.kept.Load() >= maxUnsettled {
+	if store.Refused(err) || w.kept.Load() >= maxUnsettled {
 		over(err)
 		return
 	}

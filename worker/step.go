@@ -69,26 +69,21 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	result, spent, failure := w.callTool(ctx, claim, job)
 	ended := time.Now()
 	outcome := outcomeOf(result, spent, failure)
-	settled, err := w.settleStep(ctx, claim.Step, outcome)
-	wrote := func() {
+	what := "step " + claim.Step.ID.String()
+	var settled store.Step
+	err = w.write(ctx, job, what, failure, func(ctx context.Context) (err error) {
+		settled, err = w.store.SettleStep(ctx, claim.Step.ID, claim.Step.Claim, outcome)
+		return err
+	}, func() {
 		w.metrics.settled(time.Since(ended))
 		w.logStep(job, claim.Step, spent, failure)
-	}
-	if err == nil {
-		wrote()
-		return w.tellStep(task, job, settled)
-	}
-	what := "step " + claim.Step.ID.String()
-	w.settleLater(err, func(ctx context.Context) error {
-		_, err := w.store.SettleStep(ctx, claim.Step.ID, claim.Step.Claim, outcome)
-		return err
-	}, func(err error) {
-		if err == nil {
-			wrote()
-		} else {
-			w.logUnsettled(job.id, what, failure, err)
-		}
 	})
+	switch {
+	case err == nil:
+		return w.tellStep(task, job, settled)
+	case errors.Is(err, store.ErrClaimLost):
+		w.logUnsettled(job.id, what, failure, err)
+	}
 	return busy(fmt.Sprintf("the outcome of %s could not be written down yet: %s", what, err), nil, nil)
 }
 
@@ -211,44 +206,23 @@ func outcomeOf(result mcp.ToolResult, spent mcp.Spent, failure *mcp.Failure) sto
 	return outcome
 }
 
-// settleStep writes the outcome, on a time limit of its own: the operation is over and what it brought must not be lost
-// to whatever ended meanwhile.
-func (w *Worker) settleStep(ctx context.Context, step store.Step, outcome store.StepOutcome) (store.Step, error) {
-	var settled store.Step
-	err := persist(ctx, "step "+step.ID.String(), func(ctx context.Context) (err error) {
-		settled, err = w.store.SettleStep(ctx, step.ID, step.Claim, outcome)
-		return err
-	})
-	return settled, err
-}
-
 // refuseStep settles a job that is unusable from the start. Where Postgres is away the queue is told all the same, and the
 // row follows.
 func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, request store.StepRequest, failure *mcp.Failure) error {
 	var settled store.Step
 	var refused bool
-	write := func(ctx context.Context) error {
+	err := w.write(ctx, job, "step "+request.ID.String(), failure, func(ctx context.Context) error {
 		row, now, err := w.store.RefuseStep(ctx, request, rowFailure(failure))
 		settled, refused = row, refused || now
 		return err
-	}
-	wrote := func() {
+	}, func() {
 		if refused {
 			w.logStep(job, settled, mcp.Spent{}, failure)
 		}
-	}
-	what := "step " + request.ID.String()
-	if err := persist(ctx, what, write); err != nil {
-		w.settleLater(err, write, func(err error) {
-			if err == nil {
-				wrote()
-			} else {
-				w.logUnsettled(job.id, what, failure, err)
-			}
-		})
+	})
+	if err != nil {
 		return settledFailure{failure.Message}
 	}
-	wrote()
 	if settled.FinishedAt == nil { // the row was running already when this unusable twin of its task came
 		return settledFailure{failure.Message}
 	}

@@ -281,16 +281,6 @@ func (w *Worker) stay(ctx context.Context, task *asynq.Task, job job) (err error
 	return unclaimedError{error: ctx.Err()} // asynq has seen to it: put it back, or away where its time is up
 }
 
-// wait tells whether that time has passed before ctx was done.
-func wait(ctx context.Context, pause time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(pause):
-		return true
-	}
-}
-
 func levelOf(err error) logrus.Level {
 	if parked(err) || errors.As(err, new(unclaimedError)) {
 		return logrus.DebugLevel // there may be thousands, and a line of its own tells of them all
@@ -331,15 +321,14 @@ func (w *Worker) expire(ctx context.Context, task *asynq.Task, job job) {
 	case TypeImport:
 		told = w.expireImport(ctx, task, job)
 	}
-	putAway := w.queue.inspect.ArchiveTask
+	putAway := w.queue.archive
 	if told == nil {
-		putAway = w.queue.inspect.DeleteTask // another task of its step's says what there is to say
+		putAway = w.queue.remove // another task of its step's, or the row, says what there is to say
 	}
 	w.background.Go(func() {
 		// asynq is about to deliver it again and again, and moves it to where it waits for that right after it told us.
 		for range 50 {
-			err := w.queue.known(func() error { return putAway(job.queue, job.id) })
-			if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, redis.ErrClosed) || w.stopped() {
+			if err := putAway(job.queue, job.id); err == nil || errors.Is(err, redis.ErrClosed) || w.stopped() {
 				return
 			}
 			time.Sleep(100 * time.Millisecond)
