@@ -107,7 +107,7 @@ func (b *bench) claim(request store.StepRequest) store.Claim {
 // settle returns the row as it then stands.
 func (b *bench) settle(claim store.Claim, outcome store.StepOutcome) store.Step {
 	b.t.Helper()
-	told, err := b.SettleStep(b.t.Context(), claim.Step.ID, claim.Step.Claim, outcome)
+	told, err := b.SettleStep(b.t.Context(), claim.Step, outcome)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -125,6 +125,24 @@ func (b *bench) step(id uuid.UUID) store.Step {
 		b.t.Fatal(err)
 	}
 	return step
+}
+
+// lock holds the lock of a step's row, as somebody else's transaction does, until it is told to let go.
+func (b *bench) lock(id uuid.UUID) (unlock func()) {
+	b.t.Helper()
+	tx, err := b.hand.Begin(b.t.Context())
+	if err == nil {
+		_, err = tx.Exec(b.t.Context(), `select from agent_step where id = $1 for update`, id)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return func() {
+		b.t.Helper()
+		if err := tx.Rollback(b.t.Context()); err != nil {
+			b.t.Error(err)
+		}
+	}
 }
 
 // endLease makes the step look as if its worker had died.

@@ -210,7 +210,7 @@ func TestPruneBesideWorkers(t *testing.T) {
 			for range young / 3 {
 				claim, err := b.ClaimStep(t.Context(), request("docs", "search"))
 				if err == nil {
-					_, err = b.SettleStep(t.Context(), claim.Step.ID, claim.Step.Claim, succeeded)
+					_, err = b.SettleStep(t.Context(), claim.Step, succeeded)
 				}
 				if err != nil {
 					t.Error(err)

@@ -65,8 +65,8 @@ const stepColumns = `s.id, s.run_id, s.position, s.kind, s.server, s.tool, s.arg
 	s.lease_expires_at, s.failure_kind, s.failure_message, s.asked, s.result, s.budget_ms, s.legs, s.created_at,
 	s.started_at, s.finished_at, s.task_id, s.job_timeout, s.job_deadline`
 
-// settledColumns are stepColumns for one who knows what was asked and what came, either of which may be megabytes.
-var settledColumns = strings.NewReplacer("s.arguments", "null::json", "s.result", "null::json").Replace(stepColumns)
+// lightColumns are stepColumns for one who has no use for what was asked and what came, either of which may be megabytes.
+var lightColumns = strings.NewReplacer("s.arguments", "null::json", "s.result", "null::json").Replace(stepColumns)
 
 // mayRepeat is whether the tool of a step, which goes by s, may be called a second time, as its operator declared.
 const mayRepeat = `exists (
@@ -113,6 +113,11 @@ type StepRequest struct {
 	Budget time.Duration  // the installation's, per operation
 	Job    *time.Duration // what the job's own deadline leaves; nil: it has none
 	Margin time.Duration  // what settling may take beyond the operation
+
+	// Unheard says that an earlier claim of this worker's may stand in the row without its having heard so, because the reply
+	// was lost ([Unheard]). Such a claim is taken over: nothing was done with it. The worker must have nothing else under way
+	// for this step.
+	Unheard bool
 
 	// Interrupted makes the sentence for a step whose worker died while it ran. It is asked only when this claim settles
 	// the step so; nil makes a plain one.
@@ -202,6 +207,7 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 				started_at = clock_timestamp(), task_id = coalesce(excluded.task_id, s.task_id)
 			where s.status = 'pending'
 				or s.status = 'running' and s.lease_expires_at <= clock_timestamp() and `+mayRepeat+`
+				or s.status = 'running' and $11::boolean and s.claimed_by = excluded.claimed_by
 			returning s.*
 		)
 		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`, t.not_callable,
@@ -214,7 +220,7 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 		) r on true`,
 		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
 		cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job, max(request.Margin, 0),
-		text(request.TaskID))
+		text(request.TaskID), request.Unheard)
 	var schema []byte
 	var notCallable zeronull.Text
 	claim, err := one(rows, err, func(row pgx.CollectableRow) (Claim, error) {
@@ -269,8 +275,9 @@ func (s *Store) unclaimed(ctx context.Context, request StepRequest) (Claim, erro
 		claim.Outcome = Busy
 		return claim, nil
 	case claim.Step.Status == "running" && !repeatable:
-		claim.Step, err = s.settleInterrupted(ctx, claim.Step, request)
-		claim.Outcome = Interrupted
+		settled, err := s.settleInterrupted(ctx, claim.Step, request.Interrupted)
+		settled.Arguments, settled.Result = claim.Step.Arguments, claim.Step.Result
+		claim.Step, claim.Outcome = settled, Interrupted
 		return claim, err
 	}
 	return Claim{}, errAgain
@@ -286,20 +293,28 @@ func (a alsoScan) Scan(targets ...any) error {
 	return a.CollectableRow.Scan(append(targets, a.more...)...)
 }
 
-func (s *Store) settleInterrupted(ctx context.Context, step Step, request StepRequest) (Step, error) {
+// settleInterrupted returns the row without its arguments and result, or errAgain when it has changed since it was read or
+// somebody has locked it.
+func (s *Store) settleInterrupted(ctx context.Context, step Step, sentence func(Step) Failure) (Step, error) {
 	failure := Failure{
 		Message: "the worker stopped while this step ran; it was not repeated, because nobody knows whether the server acted",
 		Asked:   "unknown",
 	}
-	if request.Interrupted != nil {
-		failure = request.Interrupted(step)
+	if sentence != nil {
+		failure = sentence(step)
 	}
 	rows, err := s.pool.Query(ctx, `
+		with interrupted as (
+			select id from agent_step
+			where id = $1 and claim = $2 and status = 'running' and lease_expires_at <= clock_timestamp()
+			for update skip locked
+		)
 		update agent_step s
 		set status = 'failed', failure_kind = $3, failure_message = $4, asked = $5, lease_expires_at = null,
 			finished_at = clock_timestamp()
-		where s.id = $1 and s.claim = $2 and s.status = 'running' and s.lease_expires_at <= clock_timestamp()
-		returning `+stepColumns,
+		from interrupted
+		where s.id = interrupted.id
+		returning `+lightColumns,
 		step.ID, step.Claim, kindInterrupted, cleanText(failure.Message), text(failure.Asked))
 	settled, err := one(rows, err, scanStep)
 	if errors.Is(err, ErrNotFound) {
@@ -317,30 +332,32 @@ type StepOutcome struct {
 	BudgetMS int64           // 0: no operation was begun
 }
 
-// SettleStep writes how the step ended and returns the row without its arguments and result. Only the latest claim may settle, and only once, except that
-// an outcome that is known after all replaces "interrupted": known beats unknown. Settling again with the same claim, after
-// a reply that was lost, returns the row as it was settled.
+// SettleStep writes how a step ended, which is given as its claim returned it, and returns the row without its arguments and
+// result. Only the latest claim may settle, and only once, except that an outcome that is known after all replaces
+// "interrupted": known beats unknown. Settling again with the same claim, after a reply that was lost, returns the row as it
+// was settled. A later claim of the same worker's is one that it never heard of, see [StepRequest].Unheard, and settled as
+// well.
 //
 // The error is [ErrClaimLost] when another worker has claimed the step since, or its row is gone. A result that Postgres
 // refuses as data is kept as a string, and dropped before the outcome itself would be lost.
-func (s *Store) SettleStep(ctx context.Context, id uuid.UUID, claim int64, outcome StepOutcome) (Step, error) {
+func (s *Store) SettleStep(ctx context.Context, claimed Step, outcome StepOutcome) (Step, error) {
 	outcome.Legs = cleanLegs(outcome.Legs)
 	result := outcome.Result
 	outcome.Result = cleanResult(result)
-	step, err := s.settleStep(ctx, id, claim, outcome)
+	step, err := s.settleStep(ctx, claimed, outcome)
 	if refusedAsData(err) {
 		outcome.Result = flatResult(result)
-		step, err = s.settleStep(ctx, id, claim, outcome)
+		step, err = s.settleStep(ctx, claimed, outcome)
 	}
 	if refusedAsData(err) {
 		outcome.Result = nil
-		step, err = s.settleStep(ctx, id, claim, outcome)
+		step, err = s.settleStep(ctx, claimed, outcome)
 	}
 	if errors.Is(err, ErrNotFound) {
-		step, err = s.settledBefore(ctx, id, claim)
+		step, err = s.settledBefore(ctx, claimed)
 	}
 	if err != nil {
-		return Step{}, fmt.Errorf("settle step %s: %w", id, err)
+		return Step{}, fmt.Errorf("settle step %s: %w", claimed.ID, err)
 	}
 	return step, nil
 }
@@ -353,7 +370,7 @@ func refusedAsData(err error) bool {
 }
 
 // settleStep is the hot path: one statement. No row back is [ErrNotFound].
-func (s *Store) settleStep(ctx context.Context, id uuid.UUID, claim int64, outcome StepOutcome) (Step, error) {
+func (s *Store) settleStep(ctx context.Context, claimed Step, outcome StepOutcome) (Step, error) {
 	var failure Failure
 	if outcome.Failure != nil {
 		failure = *outcome.Failure
@@ -362,10 +379,10 @@ func (s *Store) settleStep(ctx context.Context, id uuid.UUID, claim int64, outco
 		update agent_step s
 		set status = $3, failure_kind = $4, failure_message = $5, asked = $6, result = $7,
 			legs = coalesce($8::json, '[]'), budget_ms = $9, lease_expires_at = null, finished_at = clock_timestamp()
-		where s.id = $1 and s.claim = $2 and (s.status = 'running' or s.failure_kind = 'interrupted')
-		returning `+settledColumns,
-		id, claim, outcome.Status, text(failure.Kind), message(outcome.Failure), text(failure.Asked), outcome.Result,
-		outcome.Legs, zeronull.Int8(outcome.BudgetMS))
+		where s.id = $1 and s.claim >= $2 and s.claimed_by = $10 and (s.status = 'running' or s.failure_kind = 'interrupted')
+		returning `+lightColumns,
+		claimed.ID, claimed.Claim, outcome.Status, text(failure.Kind), message(outcome.Failure), text(failure.Asked),
+		outcome.Result, outcome.Legs, zeronull.Int8(outcome.BudgetMS), claimed.ClaimedBy)
 	return one(rows, err, scanStep)
 }
 
@@ -378,15 +395,15 @@ func message(failure *Failure) *string {
 	return &clean
 }
 
-func (s *Store) settledBefore(ctx context.Context, id uuid.UUID, claim int64) (Step, error) {
-	step, err := s.step(ctx, id)
+func (s *Store) settledBefore(ctx context.Context, claimed Step) (Step, error) {
+	step, err := s.step(ctx, claimed.ID)
 	step.Arguments, step.Result = nil, nil
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return Step{}, ErrClaimLost
 	case err != nil:
 		return Step{}, err
-	case step.Claim != claim || !step.Terminal():
+	case step.Claim < claimed.Claim || step.ClaimedBy != claimed.ClaimedBy || !step.Terminal():
 		return Step{}, ErrClaimLost
 	}
 	return step, nil
@@ -416,8 +433,8 @@ func (s *Store) AddStep(ctx context.Context, request StepRequest) error {
 
 // RefuseStep settles a job that is unusable from the start, such as a payload that does not decode: it inserts a failed
 // row, or fails the one that waits. Server, tool and arguments may be empty; arguments that are no JSON are kept as a
-// string. A row that runs, has ended or awaits approval is left alone. The row as it then stands is returned, and whether
-// it was this call that settled it.
+// string. A row that runs (but see [StepRequest].Unheard), has ended or awaits approval is left alone. The row as it then
+// stands is returned, and whether it was this call that settled it.
 func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Failure) (Step, bool, error) {
 	rows, err := s.pool.Query(ctx, `
 		with `+newRun+`
@@ -429,11 +446,12 @@ func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Fai
 		on conflict (id) do update
 		set status = 'failed', claimed_by = excluded.claimed_by, failure_kind = excluded.failure_kind,
 			failure_message = excluded.failure_message, asked = excluded.asked, finished_at = excluded.finished_at,
-			task_id = coalesce(excluded.task_id, s.task_id)
-		where s.status = 'pending'
+			lease_expires_at = null, task_id = coalesce(excluded.task_id, s.task_id)
+		where s.status = 'pending' or s.status = 'running' and $11::boolean and s.claimed_by = excluded.claimed_by
 		returning `+stepColumns,
 		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
-		text(request.Worker), text(failure.Kind), cleanText(failure.Message), text(failure.Asked), text(request.TaskID))
+		text(request.Worker), text(failure.Kind), cleanText(failure.Message), text(failure.Asked), text(request.TaskID),
+		request.Unheard)
 	step, err := one(rows, err, scanStep)
 	refused := err == nil
 	if errors.Is(err, ErrNotFound) {
@@ -446,15 +464,18 @@ func (s *Store) RefuseStep(ctx context.Context, request StepRequest, failure Fai
 }
 
 // SettleInterrupted settles the steps whose workers died: those that still run although their leases are over, and whose
-// tools may not be called again. It returns them, at most limit. Any worker may do so at any time: each row is checked
-// again as it is written, and the outcome of a worker that turns up after all still replaces this one.
+// tools may not be called again. It returns them without their arguments and results, at most limit, beside an error too.
+// Any worker may do so at any time: each row is checked again as it is written, one that somebody else has locked is left for
+// later, and the outcome of a worker that turns up after all still replaces this one.
 func (s *Store) SettleInterrupted(ctx context.Context, limit int, sentence func(Step) Failure) ([]Step, error) {
+	// Locked for this statement alone, so that those that are locked do not take the places of others.
 	rows, err := s.pool.Query(ctx, `
-		select `+stepColumns+`
+		select `+lightColumns+`
 		from agent_step s
-		where s.status = 'running' and s.lease_expires_at <= clock_timestamp() and not `+mayRepeat+`
+		where s.status = 'running' and s.lease_expires_at <= now() and not `+mayRepeat+`
 		order by s.lease_expires_at
-		limit $1`, limit)
+		limit $1
+		for update of s skip locked`, limit)
 	if err != nil {
 		return nil, fmt.Errorf("find interrupted steps: %w", err)
 	}
@@ -464,7 +485,7 @@ func (s *Store) SettleInterrupted(ctx context.Context, limit int, sentence func(
 	}
 	var settled []Step
 	for _, step := range found {
-		step, err := s.settleInterrupted(ctx, step, StepRequest{Interrupted: sentence})
+		step, err := s.settleInterrupted(ctx, step, sentence)
 		if errors.Is(err, errAgain) {
 			continue // somebody was faster
 		}

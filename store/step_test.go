@@ -252,16 +252,58 @@ func TestOnlyTheLatestClaimSettles(t *testing.T) {
 	if second.Outcome != store.Claimed || second.Step.Claim != 2 || second.Step.ClaimedBy != "w2" {
 		t.Fatalf("claim %+v, want it taken over", second)
 	}
-	_, err := b.SettleStep(t.Context(), r.ID, first.Step.Claim, failed("no_answer", "unknown"))
+	_, err := b.SettleStep(t.Context(), first.Step, failed("no_answer", "unknown"))
 	wantError(t, err, store.ErrClaimLost)
 	if step := b.step(r.ID); step.Status != "running" {
 		t.Errorf("the step is %s, want it still running for w2", step.Status)
 	}
 	b.settle(second, succeeded)
-	_, err = b.SettleStep(t.Context(), r.ID, first.Step.Claim, failed("no_answer", "unknown"))
+	_, err = b.SettleStep(t.Context(), first.Step, failed("no_answer", "unknown"))
 	wantError(t, err, store.ErrClaimLost)
-	_, err = b.SettleStep(t.Context(), uuid.New(), 1, succeeded)
+	_, err = b.SettleStep(t.Context(), store.Step{ID: uuid.New(), Claim: 1, ClaimedBy: "w1"}, succeeded)
 	wantError(t, err, store.ErrClaimLost)
+}
+
+// A worker that lost the reply to its claim takes the step all the same, and what it did with it counts whatever other claim
+// of its own Postgres finds later. Nobody else may.
+func TestAClaimThatWasNotHeardOf(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	r := request("docs", "search")
+	b.claim(r) // and nobody hears of it
+	if again := b.claim(r); again.Outcome != store.Busy {
+		t.Errorf("claimed again: %s, want busy: it may run", again.Outcome)
+	}
+	r.Unheard = true
+	other := r
+	other.Worker = "w2"
+	if theirs := b.claim(other); theirs.Outcome != store.Busy {
+		t.Errorf("another worker's claim: %s, want busy", theirs.Outcome)
+	}
+	claim := b.claim(r)
+	if claim.Outcome != store.Claimed || claim.Step.Claim != 2 || claim.Step.ClaimedBy != "w1" {
+		t.Fatalf("claim %+v, want it the worker's own", claim)
+	}
+	b.claim(r) // one that was on its way all the time
+	told, err := b.SettleStep(t.Context(), claim.Step, succeeded)
+	if err != nil || told.Status != "succeeded" || told.Claim != 3 {
+		t.Errorf("the outcome: %+v, %v, want it written down", told, err)
+	}
+	told, err = b.SettleStep(t.Context(), claim.Step, failed("no_answer", "unknown"))
+	if err != nil || told.Status != "succeeded" {
+		t.Errorf("settled again: %+v, %v, want to hear how it was settled", told, err)
+	}
+	if late := b.claim(r); late.Outcome != store.Settled {
+		t.Errorf("a claim after the end: %s, want settled", late.Outcome)
+	}
+
+	refused := request("docs", "search")
+	b.claim(refused)
+	refused.Unheard = true
+	step, now, err := b.RefuseStep(t.Context(), refused, store.Failure{Kind: "budget_spent", Message: "too late", Asked: "no"})
+	if err != nil || !now || step.FailureKind != "budget_spent" || step.LeaseExpiresAt != nil {
+		t.Errorf("refused: %+v, %v, want it settled, because it was not begun", step, err)
+	}
 }
 
 func TestAWorkerThatOutlivesItsLeaseStillSettles(t *testing.T) {
@@ -372,7 +414,7 @@ func TestClaimAndSettleAreOneStatementEach(t *testing.T) {
 			t.Errorf("%s: a claim took %d statements, want 1", name, n)
 		}
 		before = count.statements.Load()
-		if _, err := s.SettleStep(t.Context(), r.ID, claim.Step.Claim, succeeded); err != nil {
+		if _, err := s.SettleStep(t.Context(), claim.Step, succeeded); err != nil {
 			t.Fatal(err)
 		}
 		if n := count.statements.Load() - before; n != 1 {
@@ -498,8 +540,8 @@ func TestNastyTextLosesNoStep(t *testing.T) {
 	for name, text := range nasty {
 		r := request(text, text)
 		r.Worker = text
-		b.claim(r)
-		step, err := b.SettleStep(t.Context(), r.ID, 1, store.StepOutcome{Status: "failed",
+		claim := b.claim(r)
+		step, err := b.SettleStep(t.Context(), claim.Step, store.StepOutcome{Status: "failed",
 			Failure: &store.Failure{Kind: "rpc_error", Message: text, Asked: "yes"}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -603,9 +645,19 @@ func TestSettleInterrupted(t *testing.T) {
 	sentence := func(s store.Step) store.Failure {
 		return store.Failure{Kind: "interrupted", Message: s.ClaimedBy + " died", Asked: "unknown"}
 	}
-	settled, err := b.SettleInterrupted(t.Context(), 10, sentence)
-	if err != nil || len(settled) != 1 || settled[0].ID != dead.ID {
-		t.Fatalf("settled %+v, %v", settled, err)
+
+	// A row that somebody has locked is left for later, and holds up none of the others, even where one is settled at a time.
+	locked := request("docs", "charge")
+	b.claim(locked)
+	b.exec(`update agent_step set lease_expires_at = now() - interval '1 minute' where id = $1`, locked.ID)
+	unlock := b.lock(locked.ID)
+	settled, err := b.SettleInterrupted(t.Context(), 1, sentence)
+	if err != nil || len(settled) != 1 || settled[0].ID != dead.ID || settled[0].Arguments != nil {
+		t.Fatalf("settled %+v, %v, want the one that is not locked, without its arguments", settled, err)
+	}
+	unlock()
+	if later, err := b.SettleInterrupted(t.Context(), 10, sentence); err != nil || len(later) != 1 || later[0].ID != locked.ID {
+		t.Fatalf("settled %+v, %v, want the one that was locked", later, err)
 	}
 	if step := b.step(dead.ID); step.Status != "failed" || step.FailureKind != "interrupted" || step.FailureMessage != "w1 died" || step.Asked != "unknown" || step.Claim != 1 {
 		t.Errorf("the dead worker's step is %+v", step)

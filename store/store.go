@@ -41,9 +41,10 @@ var (
 
 // Options of a store. The zero value works.
 type Options struct {
-	MaxConns        int32  // connections at most; zero is pgx's default
-	PlanOnce        bool   // for a program that repeats a few statements all the time: each is planned once in a connection
-	ApplicationName string // as Postgres shows it; empty is "legwork"; the database URL's own wins
+	MaxConns        int32         // connections at most; zero is pgx's default; the database URL's own (pool_max_conns) wins
+	PlanOnce        bool          // for a program that repeats a few statements all the time: each is planned once in a connection
+	LockTimeout     time.Duration // how long a statement waits for a row that somebody else has locked, see [Locked]; zero: without end
+	ApplicationName string        // as Postgres shows it; empty is "legwork"; the database URL's own wins
 }
 
 // Store is a pool of connections to one database.
@@ -62,7 +63,7 @@ func open(ctx context.Context, databaseURL string, options Options, tracer pgx.Q
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", err)
 	}
-	if options.MaxConns > 0 {
+	if options.MaxConns > 0 && !strings.Contains(databaseURL, "pool_max_conns") {
 		config.MaxConns = options.MaxConns
 	}
 	parameters := config.ConnConfig.RuntimeParams
@@ -70,6 +71,9 @@ func open(ctx context.Context, databaseURL string, options Options, tracer pgx.Q
 	if options.PlanOnce {
 		// Planning a claim takes Postgres about as long as carrying it out, and comes to the same plan each time.
 		parameters["plan_cache_mode"] = cmp.Or(parameters["plan_cache_mode"], "force_generic_plan")
+	}
+	if options.LockTimeout > 0 {
+		parameters["lock_timeout"] = cmp.Or(parameters["lock_timeout"], strconv.FormatInt(options.LockTimeout.Milliseconds(), 10))
 	}
 	config.ConnConfig.Tracer = tracer
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
@@ -92,8 +96,21 @@ func (s *Store) Connections() (inUse, most int) {
 	return int(stat.AcquiredConns()), int(stat.MaxConns())
 }
 
-// Close waits until every connection is back and closes it.
-func (s *Store) Close() { s.pool.Close() }
+// closeTime is what Close may take. A connection that died silently is said goodbye to in vain, for 15 seconds.
+const closeTime = 3 * time.Second
+
+// Close closes the connections once their statements are done with them. It does not wait for long.
+func (s *Store) Close() {
+	closed := make(chan struct{})
+	go func() {
+		s.pool.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTime):
+	}
+}
 
 // Check tells whether the database can be reached and has exactly the schema that this program was built for. The error is
 // a sentence for an operator that says what to do.
@@ -178,6 +195,15 @@ func Refused(err error) bool {
 	default:
 		return state[:2] == "22" || state[:2] == "23" || state[:2] == "54"
 	}
+}
+
+// Locked tells whether a statement was given up because somebody else has held the lock of its row for longer than
+// [Options].LockTimeout.
+func Locked(err error) bool { return sqlState(err) == "55P03" }
+
+// Unheard tells whether a statement may have been carried out although it failed: it may have been sent, and no reply came.
+func Unheard(err error) bool {
+	return err != nil && !pgconn.SafeToRetry(err) && sqlState(err) == ""
 }
 
 // one reads the only row of a query; no row is [ErrNotFound].

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"legwork/store"
 	"legwork/store/storetest"
@@ -114,24 +115,69 @@ func TestOpenNamesItself(t *testing.T) {
 	}
 }
 
-func TestPlanOnce(t *testing.T) {
+func TestTheDatabaseURLWins(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		databaseURL string
-		once        bool
-		want        string
+	for name, test := range map[string]struct {
+		option          store.Options
+		setting         string
+		unset, set, own string // without the option, with it, and where the URL has its own
 	}{
-		{storetest.URL(t), false, "auto"},
-		{storetest.URL(t), true, "force_generic_plan"},
-		{withParameter(t, storetest.URL(t), "plan_cache_mode", "force_custom_plan"), true, "force_custom_plan"},
+		"PlanOnce":    {store.Options{PlanOnce: true}, "plan_cache_mode", "auto", "force_generic_plan", "force_custom_plan"},
+		"LockTimeout": {store.Options{LockTimeout: 2 * time.Second}, "lock_timeout", "0", "2s", "7s"},
 	} {
-		s, err := store.Open(t.Context(), test.databaseURL, store.Options{PlanOnce: test.once, MaxConns: 1})
+		databaseURL := storetest.URL(t)
+		for _, row := range []struct {
+			databaseURL string
+			options     store.Options
+			want        string
+		}{
+			{databaseURL, store.Options{}, test.unset},
+			{databaseURL, test.option, test.set},
+			{withParameter(t, databaseURL, test.setting, test.own), test.option, test.own},
+		} {
+			s, err := store.Open(t.Context(), row.databaseURL, row.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Setting(t.Context(), test.setting); err != nil || got != row.want {
+				t.Errorf("%s: %s is %q (%v), want %q", name, test.setting, got, err, row.want)
+			}
+			s.Close()
+		}
+	}
+	for databaseURL, want := range map[string]int{
+		storetest.URL(t): 12,
+		withParameter(t, storetest.URL(t), "pool_max_conns", "3"): 3,
+	} {
+		s, err := store.Open(t.Context(), databaseURL, store.Options{MaxConns: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.Setting(t.Context(), "plan_cache_mode"); err != nil || got != test.want {
-			t.Errorf("plan_cache_mode is %q (%v), want %q", got, err, test.want)
+		if _, most := s.Connections(); most != want {
+			t.Errorf("%d connections at most, want %d", most, want)
 		}
 		s.Close()
+	}
+}
+
+func TestARowThatSomebodyHasLocked(t *testing.T) {
+	b := newBench(t)
+	r := request("docs", "search")
+	claim := b.claim(r)
+	s, err := store.Open(t.Context(), b.hand.Config().ConnString(), store.Options{LockTimeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	unlock := b.lock(r.ID)
+	if _, err := s.ClaimStep(t.Context(), r); !store.Locked(err) || store.Refused(err) {
+		t.Errorf("the claim failed with %v, want it to say that the row is locked", err)
+	}
+	if _, err := s.SettleStep(t.Context(), claim.Step, succeeded); !store.Locked(err) || store.Refused(err) {
+		t.Errorf("the settling failed with %v, want it to say that the row is locked", err)
+	}
+	unlock()
+	if _, err := s.SettleStep(t.Context(), claim.Step, succeeded); err != nil {
+		t.Error(err)
 	}
 }

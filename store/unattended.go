@@ -11,8 +11,8 @@ import (
 
 // Unattended finds tool steps that may have no task in the queue: those that have waited for longer than after since
 // somebody last looked, and those that dead workers left running and whose tools may be called again. Each is marked as
-// looked after and returned, the longest without that first, at most limit of each sort. Any worker may ask at any time:
-// two never get the same step within after.
+// looked after and returned without its arguments and result, the longest without that first, at most limit of each sort.
+// Any worker may ask at any time: two never get the same step within after.
 func (s *Store) Unattended(ctx context.Context, after time.Duration, limit int) ([]Step, error) {
 	// now() rather than clock_timestamp(): the planner can look it up in the indexes.
 	rows, err := s.pool.Query(ctx, `
@@ -34,7 +34,7 @@ func (s *Store) Unattended(ctx context.Context, after time.Duration, limit int) 
 		update agent_step s
 		set woken_at = clock_timestamp()
 		where s.id in (select id from waiting union all select id from left_behind)
-		returning `+stepColumns, after, limit)
+		returning `+lightColumns, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("find unattended steps: %w", err)
 	}

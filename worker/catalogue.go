@@ -103,19 +103,23 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 	}
 
 	var report store.ImportReport
-	err := w.write(ctx, job, importOf(server), nil, func(ctx context.Context) (err error) {
-		report, err = w.store.SettleImport(ctx, server, claim, tools, skipped, importSpent(job, spent))
-		return err
-	}, func() {
-		w.logImport(job, server, spent, nil)
-		w.logUntyped(job.id, server, found.Untyped)
+	err := w.settle(ctx, settlement{
+		what: importOf(server), task: job.id, stay: true,
+		write: func(ctx context.Context) (err error) {
+			report, err = w.store.SettleImport(ctx, server, claim, tools, skipped, importSpent(job, spent))
+			return err
+		},
+		wrote: func() {
+			w.logImport(job, server, spent, nil)
+			w.logUntyped(job.id, server, found.Untyped)
+		},
 	})
 	switch {
 	case errors.Is(err, store.ErrClaimLost):
 		return takenOver(server)
 	case store.Refused(err):
 		return err
-	case err != nil: // the next delivery imports once more
+	case err != nil: // this worker stops, and the next one imports once more
 		return busy(fmt.Sprintf("the outcome could not be written down yet: %s", err), nil, nil)
 	}
 	w.leave(task, taskResult{Status: statusSucceeded, Legs: encodeLegs(spent.Legs), Report: &report})
@@ -125,9 +129,13 @@ func (w *Worker) settleImport(ctx context.Context, task *asynq.Task, job job, se
 // failImport leaves the catalogue as it was and writes down why. Where Postgres is away the queue is told all the same, and
 // the row follows.
 func (w *Worker) failImport(ctx context.Context, task *asynq.Task, job job, server string, claim int64, spent mcp.Spent, failure *mcp.Failure) error {
-	err := w.write(ctx, job, importOf(server), failure, func(ctx context.Context) error {
-		return w.store.FailImport(ctx, server, claim, rowFailure(failure), importSpent(job, spent))
-	}, func() { w.logImport(job, server, spent, failure) })
+	err := w.settle(ctx, settlement{
+		what: importOf(server), task: job.id, failure: failure,
+		write: func(ctx context.Context) error {
+			return w.store.FailImport(ctx, server, claim, rowFailure(failure), importSpent(job, spent))
+		},
+		wrote: func() { w.logImport(job, server, spent, failure) },
+	})
 	if errors.Is(err, store.ErrClaimLost) {
 		return takenOver(server)
 	}

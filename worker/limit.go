@@ -331,6 +331,7 @@ func (w *Worker) callWaiting(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		w.claims.look(w.log)
 		w.learnLimits(ctx)
 		for server, places := range w.lanes.room() {
 			w.callUp(server, places)

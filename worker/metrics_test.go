@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -65,7 +66,7 @@ func TestAWorkerIsCounted(t *testing.T) {
 		`legwork_check_ok{check="redis"} 1`,
 		`legwork_check_ok{check="worker"} 1`,
 		`legwork_postgres_connections_in_use `,
-		`legwork_postgres_connections_max 8`,
+		fmt.Sprintf(`legwork_postgres_connections_max %d`, worker.StoreOptions().MaxConns),
 		`go_goroutines `,
 	))
 	if strings.Contains(text, `method="other"`) || strings.Contains(text, `server="other"`) {

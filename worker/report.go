@@ -72,12 +72,12 @@ func (w *Worker) logOperation(line operationLine, what string, failure *mcp.Fail
 }
 
 // logUnsettled is for an operation whose outcome was not written down: the log is then the only place that has it.
-func (w *Worker) logUnsettled(task, what string, failure *mcp.Failure, err error) {
+func (w *Worker) logUnsettled(s settlement, err error) {
 	outcome := "it had succeeded"
-	if failure != nil {
-		outcome = failure.Message
+	if s.failure != nil {
+		outcome = s.failure.Message
 	}
-	w.log.WithError(err).WithFields(logrus.Fields{"task": task, "outcome": outcome}).Error("the outcome of " + what + " was not written down")
+	w.log.WithError(err).WithFields(logrus.Fields{"task": s.task, "outcome": outcome}).Error("the outcome of " + s.what + " was not written down")
 }
 
 // logUntyped names the tools that came without an input schema; the first ten of many.

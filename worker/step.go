@@ -26,8 +26,25 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		return w.refuseStep(ctx, task, job, request, invalid)
 	}
 
-	lane := request.Server
-	place, err := w.enterLane(ctx, lane, job)
+	var began bool
+	if request.Unheard, began = w.attempts.begin(request.ID); !began {
+		return w.underWay(ctx, task, job, request.ID)
+	}
+	end := func() { w.attempts.end(request.ID, request.Unheard) }
+	settling := false
+	defer func() {
+		if !settling {
+			end()
+		}
+	}()
+
+	lane, place := request.Server, entry{ok: true}
+	var err error
+	if request.Unheard { // no other worker can take it
+		err = w.joinLane(ctx, lane)
+	} else {
+		place, err = w.enterLane(ctx, lane, job)
+	}
 	if err != nil {
 		return err
 	}
@@ -37,7 +54,7 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		return cmp.Or(w.addStep(ctx, request), sentAway(lane, place, request.JobLimits))
 	}
 	defer func() { w.leaveLane(lane) }()
-	claim, err := w.claimStep(ctx, request)
+	claim, err := w.claimStep(ctx, &request)
 	if err != nil {
 		return err
 	}
@@ -51,11 +68,7 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	}
 	switch claim.Outcome {
 	case store.Busy:
-		if job.last && !owns(job, claim.Step) { // asynq would put it away, and nobody knows of it once the row is gone
-			w.leave(task, taskResult{Step: claim.Step.ID.String(), Status: claim.Step.Status})
-			return nil
-		}
-		return busy(fmt.Sprintf("step %s is being carried out by worker %s", claim.Step.ID, claim.Step.ClaimedBy), claim.Step.StartedAt, claim.Step.LeaseExpiresAt)
+		return w.tellBusy(task, job, claim.Step)
 	case store.AwaitingApproval:
 		w.leave(task, taskResult{Step: claim.Step.ID.String(), Status: claim.Step.Status})
 		return nil
@@ -69,22 +82,27 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	result, spent, failure := w.callTool(ctx, claim, job)
 	ended := time.Now()
 	outcome := outcomeOf(result, spent, failure)
-	what := "step " + claim.Step.ID.String()
 	var settled store.Step
-	err = w.write(ctx, job, what, failure, func(ctx context.Context) (err error) {
-		settled, err = w.store.SettleStep(ctx, claim.Step.ID, claim.Step.Claim, outcome)
-		return err
-	}, func() {
-		w.metrics.settled(time.Since(ended))
-		w.logStep(job, claim.Step, spent, failure)
-	})
+	settling = true
+	s := settlement{
+		what: "step " + claim.Step.ID.String(), task: job.id, failure: failure, over: end, stay: job.last,
+		write: func(ctx context.Context) (err error) {
+			settled, err = w.store.SettleStep(ctx, claim.Step, outcome)
+			return err
+		},
+		wrote: func() {
+			w.metrics.settled(time.Since(ended))
+			w.logStep(job, claim.Step, spent, failure)
+		},
+	}
+	err = w.settle(ctx, s)
 	switch {
 	case err == nil:
 		return w.tellStep(task, job, settled)
 	case errors.Is(err, store.ErrClaimLost):
-		w.logUnsettled(job.id, what, failure, err)
+		w.logUnsettled(s, err)
 	}
-	return busy(fmt.Sprintf("the outcome of %s could not be written down yet: %s", what, err), nil, nil)
+	return busy(fmt.Sprintf("the outcome of %s could not be written down yet: %s", s.what, err), nil, nil)
 }
 
 // stepRequest decodes the payload. The request has an id even when the payload is unusable, so that there is a row to
@@ -124,26 +142,71 @@ func (w *Worker) addStep(ctx context.Context, request store.StepRequest) error {
 	})
 }
 
-func (w *Worker) claimStep(ctx context.Context, request store.StepRequest) (claim store.Claim, err error) {
+// claimStep claims a step. Where its claim may have been taken without a reply, the request says so from then on.
+func (w *Worker) claimStep(ctx context.Context, request *store.StepRequest) (claim store.Claim, err error) {
 	err = w.beforehand(ctx, fmt.Sprintf("step %s could not be claimed, so it was not begun", request.ID), func(ctx context.Context) (err error) {
-		claim, err = w.store.ClaimStep(ctx, request)
+		claim, err = w.store.ClaimStep(ctx, *request)
 		return err
 	})
+	var unclaimed unclaimedError
+	switch {
+	case err == nil:
+		request.Unheard = false
+	case errors.As(err, &unclaimed) && (request.Unheard || store.Unheard(err)):
+		request.Unheard, unclaimed.stay = true, true // no other worker can take it, and nobody would, once its lease is over
+		return claim, unclaimed
+	}
 	return claim, err
 }
 
-// beforehand asks Postgres for what must be known before a job is begun. Where Postgres is away, the error is an
-// unclaimedError; what it refuses for the job's own sake is the job's failure. cannot says what could not be done.
+// underWay tells the queue of a step that this worker has under way already, by another of its tasks.
+func (w *Worker) underWay(ctx context.Context, task *asynq.Task, job job, id uuid.UUID) error {
+	step := store.Step{ID: id, Status: "pending", ClaimedBy: w.name} // as long as it has no row
+	err := w.beforehand(ctx, fmt.Sprintf("step %s could not be read", id), func(ctx context.Context) error {
+		found, err := w.store.Step(ctx, id)
+		switch {
+		case err == nil:
+			step = found
+		case errors.Is(err, store.ErrNotFound):
+			return nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case step.Terminal():
+		return w.tellStep(task, job, step)
+	}
+	return w.tellBusy(task, job, step)
+}
+
+// tellBusy has a task come back when the worker that runs its step may be done.
+func (w *Worker) tellBusy(task *asynq.Task, job job, step store.Step) error {
+	if job.last && !owns(job, step) { // asynq would put it away, and nobody knows of it once the row is gone
+		w.leave(task, taskResult{Step: step.ID.String(), Status: step.Status})
+		return nil
+	}
+	return busy(fmt.Sprintf("step %s is being carried out by worker %s", step.ID, step.ClaimedBy), step.StartedAt, step.LeaseExpiresAt)
+}
+
+// beforehand asks Postgres for what must be known before a job is begun. Where Postgres is away, or somebody has locked the
+// row, the error is an unclaimedError; what it refuses for the job's own sake is the job's failure. cannot says what could
+// not be done.
 func (w *Worker) beforehand(ctx context.Context, cannot string, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
 	defer cancel()
 	err := ask(ctx)
-	if store.Refused(err) {
+	switch {
+	case store.Refused(err):
 		return fmt.Errorf("%s: %w", cannot, err)
+	case store.Locked(err): // which says nothing about other rows
+		err = fmt.Errorf("%s: somebody else has held the lock of its row for more than %s: %w", cannot, lockTime, err)
+		return unclaimedError{error: err, after: w.claims.pause()}
 	}
 	w.claims.note(w.log, err)
 	if err != nil {
-		return unclaimedError{fmt.Errorf("%s: %w", cannot, err), w.claims.pause()}
+		return unclaimedError{error: fmt.Errorf("%s: %w", cannot, err), after: w.claims.pause()}
 	}
 	return nil
 }
@@ -152,6 +215,7 @@ func (w *Worker) beforehand(ctx context.Context, cannot string, ask func(context
 type unclaimedError struct {
 	error
 	after time.Duration
+	stay  bool // it must not go back
 }
 
 func (e unclaimedError) Unwrap() error { return e.error }
@@ -210,15 +274,23 @@ func outcomeOf(result mcp.ToolResult, spent mcp.Spent, failure *mcp.Failure) sto
 // row follows.
 func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, request store.StepRequest, failure *mcp.Failure) error {
 	var settled store.Step
-	var refused bool
-	err := w.write(ctx, job, "step "+request.ID.String(), failure, func(ctx context.Context) error {
-		row, now, err := w.store.RefuseStep(ctx, request, rowFailure(failure))
-		settled, refused = row, refused || now
-		return err
-	}, func() {
-		if refused {
-			w.logStep(job, settled, mcp.Spent{}, failure)
-		}
+	var refused, began bool
+	var over func()
+	if request.Unheard, began = w.attempts.begin(request.ID); began {
+		over = func() { w.attempts.end(request.ID, false) }
+	}
+	err := w.settle(ctx, settlement{
+		what: "step " + request.ID.String(), task: job.id, failure: failure, over: over,
+		write: func(ctx context.Context) error {
+			row, now, err := w.store.RefuseStep(ctx, request, rowFailure(failure))
+			settled, refused = row, refused || now
+			return err
+		},
+		wrote: func() {
+			if refused {
+				w.logStep(job, settled, mcp.Spent{}, failure)
+			}
+		},
 	})
 	if err != nil {
 		return settledFailure{failure.Message}

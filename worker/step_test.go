@@ -593,7 +593,7 @@ func TestAnInterruptedStep(t *testing.T) {
 		}
 
 		// The worker was not dead after all: known beats unknown.
-		late, err := b.store.SettleStep(context.Background(), request.ID, step.Claim, store.StepOutcome{Status: "succeeded", Result: json.RawMessage(`{"text":"late"}`), Legs: json.RawMessage(`[]`)})
+		late, err := b.store.SettleStep(context.Background(), step, store.StepOutcome{Status: "succeeded", Result: json.RawMessage(`{"text":"late"}`), Legs: json.RawMessage(`[]`)})
 		if err != nil || late.Status != "succeeded" || late.FailureKind != "" {
 			t.Errorf("the late outcome was lost: %+v, %v", late, err)
 		}

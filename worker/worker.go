@@ -41,6 +41,18 @@ const (
 	goodbyeTime = 5 * time.Second
 )
 
+// lockTime is how long a statement of a worker's waits for a row that somebody else has locked. It has a connection all that
+// time, which others need.
+const lockTime = 2 * time.Second
+
+// StoreOptions are how a worker's store is best opened. A dozen connections is more than the steps of one server can hold
+// while somebody has locked their rows, where neither concurrency nor max_in_flight were raised.
+func StoreOptions() store.Options {
+	return store.Options{
+		ApplicationName: "legwork worker", PlanOnce: true, LockTimeout: lockTime, MaxConns: int32(max(12, runtime.NumCPU())),
+	}
+}
+
 // Options are what a worker can be told. The zero value of each field but Redis stands for its default.
 type Options struct {
 	Redis       asynq.RedisConnOpt
@@ -57,7 +69,7 @@ type Options struct {
 	RetentionDays int
 	Logger        *logrus.Logger // default: logrus's standard logger
 	Metrics       *Metrics       // nil: nothing is counted
-	Name          string         // of this worker in claimed_by; default: host, process id and a random part
+	Name          string         // of this worker alone, in claimed_by; default: host, process id and a random part
 }
 
 // Worker takes tasks from the queues and carries them out.
@@ -77,7 +89,8 @@ type Worker struct {
 	config   asynq.Config
 	queue    *queue // while it runs
 
-	door       door           // of the handlers: asynq can be done with one before it returns
+	attempts   attempts       // at steps
+	door       *door          // of the handlers: asynq can be done with one before it returns
 	background sync.WaitGroup // what goes on beside the handlers, and ends with the worker
 
 	retention int            // after how many days rows are removed; 0: never
@@ -97,7 +110,8 @@ func New(s *store.Store, client *mcp.Client, opts Options) *Worker {
 	}
 	w := &Worker{
 		store: s, client: client, contacts: newContacts(s, logger), log: logger,
-		name: cmp.Or(opts.Name, defaultName()), budget: budget, redis: opts.Redis, stopping: make(chan struct{}),
+		name: cmp.Or(opts.Name, defaultName()), budget: budget, redis: opts.Redis,
+		door: newDoor(), stopping: make(chan struct{}),
 		metrics: opts.Metrics, retention: opts.RetentionDays,
 		claims: outage{cannot: "no job can be begun, because its row cannot be claimed", canAgain: "jobs are begun again"},
 	}
@@ -253,7 +267,9 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 	w.health.began()
 	defer w.health.settledNow()
 	err := w.uncrashed(context.WithoutCancel(ctx), task, job)
-	if job.last && errors.As(err, new(unclaimedError)) {
+	var unclaimed unclaimedError
+	if errors.As(err, &unclaimed) && (job.last || unclaimed.stay) {
+		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), "a task is kept here until it can be begun")
 		err = w.stay(ctx, task, job)
 	}
 	if err != nil && !errors.Is(err, asynq.SkipRetry) { // what is settled has its own line; asynq itself is quiet about the rest
@@ -266,8 +282,8 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 	return err
 }
 
-// stay carries a task out that could not be begun and that asynq would put away if it went back: it is tried here until it
-// can be begun, or its own time is up.
+// stay carries a task out that could not be begun and must not go back: it is tried here until it can be begun, or its own
+// time is up.
 func (w *Worker) stay(ctx context.Context, task *asynq.Task, job job) (err error) {
 	own := context.WithoutCancel(ctx)
 	for wait(ctx, time.Second) {
@@ -282,10 +298,12 @@ func (w *Worker) stay(ctx context.Context, task *asynq.Task, job job) (err error
 }
 
 func levelOf(err error) logrus.Level {
-	if parked(err) || errors.As(err, new(unclaimedError)) {
+	switch {
+	case store.Locked(err):
+		return logrus.WarnLevel
+	case parked(err), errors.As(err, new(unclaimedError)):
 		return logrus.DebugLevel // there may be thousands, and a line of its own tells of them all
-	}
-	if errors.As(err, new(busyError)) {
+	case errors.As(err, new(busyError)):
 		return logrus.InfoLevel
 	}
 	return logrus.ErrorLevel

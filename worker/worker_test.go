@@ -63,7 +63,7 @@ func newBenchOn(t *testing.T, redisURL string) *bench {
 		t.Fatal(err)
 	}
 	url := storetest.URL(t)
-	rows, err := store.Open(context.Background(), url, store.Options{MaxConns: 8})
+	rows, err := store.Open(context.Background(), url, worker.StoreOptions())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func (a *app) work(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	rows, err := store.Open(ctx, cfg.DatabaseURL, store.Options{ApplicationName: "legwork worker", PlanOnce: true})
+	rows, err := store.Open(ctx, cfg.DatabaseURL, worker.StoreOptions())
 	if err != nil {
 		return err
 	}

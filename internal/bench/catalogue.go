@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"legwork/store"
+	"legwork/worker"
 )
 
 const (
@@ -30,7 +31,7 @@ func importing(ctx context.Context, b *bench) error {
 	if _, err := store.MigrateUp(ctx, postgres.URL); err != nil {
 		return err
 	}
-	rows, err := store.Open(ctx, postgres.URL, store.Options{PlanOnce: true}) // as the worker does
+	rows, err := store.Open(ctx, postgres.URL, worker.StoreOptions())
 	if err != nil {
 		return err
 	}

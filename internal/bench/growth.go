@@ -38,7 +38,7 @@ var growthTasks = []task{
 			if err != nil {
 				return err
 			}
-			_, err = g.store.SettleStep(ctx, claim.Step.ID, claim.Step.Claim, store.StepOutcome{Status: "succeeded", Result: []byte(`{"text":"done"}`), BudgetMS: 20_000})
+			_, err = g.store.SettleStep(ctx, claim.Step, store.StepOutcome{Status: "succeeded", Result: []byte(`{"text":"done"}`), BudgetMS: 20_000})
 			if err != nil {
 				return err
 			}
@@ -214,11 +214,11 @@ func (b *bench) explain(ctx context.Context, g *grown) error {
 		{"claim", func() (err error) {
 			claim, err = g.store.ClaimStep(ctx, store.StepRequest{ID: id, Server: "docs", Tool: toolName, Worker: "bench", Budget: 20 * time.Second, Margin: 15 * time.Second})
 			return err
-		}, []any{uuid.New(), nil, "docs", toolName, []byte(`{}`), "bench", 20 * time.Second, nil, 15 * time.Second, nil}},
+		}, []any{uuid.New(), nil, "docs", toolName, []byte(`{}`), "bench", 20 * time.Second, nil, 15 * time.Second, nil, false}},
 		{"settle", func() error {
-			_, err := g.store.SettleStep(ctx, id, claim.Step.Claim, store.StepOutcome{Status: "succeeded"})
+			_, err := g.store.SettleStep(ctx, claim.Step, store.StepOutcome{Status: "succeeded"})
 			return err
-		}, []any{id, 1, "succeeded", nil, nil, nil, nil, nil, nil}},
+		}, []any{id, 1, "succeeded", nil, nil, nil, nil, nil, nil, "bench"}},
 		{"sweep: interrupted", func() error { _, err := g.store.SettleInterrupted(ctx, 100, nil); return err }, []any{100}},
 		{"sweep: unattended", func() error { _, err := g.store.Unattended(ctx, 30*time.Second, 100); return err }, []any{30 * time.Second, 100}},
 		{"list the newest", func() error { _, err := g.store.Steps(ctx, store.StepFilter{}); return err }, []any{nil, nil, nil, 100}},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // cut is a TCP proxy that can be told to fail. It passes everything on until then.
@@ -19,6 +20,7 @@ type cut struct {
 	down   bool               // new connections are closed at once
 	silent bool               // nothing is passed on; connections stand
 	mute   []byte             // a link that passes this on to the target hears no answer any more
+	delay  time.Duration      // of each chunk of an answer
 	links  map[*link]struct{} // those that are open
 }
 
@@ -33,6 +35,7 @@ const (
 type link struct {
 	client, target net.Conn
 	broken, mute   bool // under the cut's lock
+	dead           bool // it too: nothing passes any more, and nobody is told
 }
 
 // newCut starts a proxy in front of a host:port. It runs until close.
@@ -63,12 +66,25 @@ func (c *cut) breakAll() { c.set(func() { c.down = true }) }
 // hang stops passing anything on. Connections stand, and new ones are accepted.
 func (c *cut) hang() { c.set(func() { c.silent = true }) }
 
+// swallow lets the connections that stand pass nothing on any more, as a firewall does that has forgotten them. New ones are
+// sound.
+func (c *cut) swallow() {
+	c.set(func() {
+		for l := range c.links {
+			l.dead = true
+		}
+	})
+}
+
+// slow passes every answer on that much later.
+func (c *cut) slow(delay time.Duration) { c.set(func() { c.delay = delay }) }
+
 // loseRepliesTo passes on what has this in it, and nothing that the target answers on that connection.
 func (c *cut) loseRepliesTo(part []byte) { c.set(func() { c.mute = part }) }
 
 // restore passes on again, what was held first.
 func (c *cut) restore() {
-	c.set(func() { c.down, c.silent, c.mute = false, false, nil })
+	c.set(func() { c.down, c.silent, c.mute, c.delay = false, false, nil, 0 })
 }
 
 func (c *cut) set(change func()) {
@@ -158,8 +174,14 @@ func (c *cut) gate(l *link, way direction, chunk []byte) bool {
 	if way == toTarget && c.mute != nil && bytes.Contains(chunk, c.mute) {
 		l.mute = true
 	}
-	for (c.silent || l.mute && way == toClient) && !l.broken {
+	for (c.silent || l.dead || l.mute && way == toClient) && !l.broken {
 		c.change.Wait()
+	}
+	if way == toClient && c.delay > 0 && !l.broken {
+		delay := c.delay
+		c.mu.Unlock()
+		time.Sleep(delay)
+		c.mu.Lock()
 	}
 	return !l.broken
 }

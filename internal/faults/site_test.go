@@ -238,6 +238,18 @@ func (s *site) awaitAll(ids []uuid.UUID, within time.Duration) map[uuid.UUID]sto
 	return all
 }
 
+// awaitRows waits until there are so many steps.
+func (s *site) awaitRows(n int) {
+	s.t.Helper()
+	var have int
+	until(s.t, bound, func() string { return fmt.Sprintf("%d steps to have rows; %d have", n, have) }, func() bool {
+		if err := s.sql.QueryRow(context.Background(), `select count(*) from agent_step`).Scan(&have); err != nil {
+			s.t.Fatal(err)
+		}
+		return have >= n
+	})
+}
+
 // unended describes those that have not ended.
 func (s *site) unended(ids []uuid.UUID) []string {
 	s.t.Helper()
