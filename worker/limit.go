@@ -23,6 +23,12 @@ const (
 	// maxParked is how many tasks are called back for one server. What waits beyond that comes back by itself.
 	maxParked = 10000
 
+	// callInterval is how often it is seen to that jobs which were called have come.
+	callInterval = 50 * time.Millisecond
+
+	// comingTime is how long a job that was called may take to come while there are tasks that no worker has taken yet.
+	comingTime = time.Second
+
 	// quietTime is for how long no job has waited for a server before that is said: on a busy one they come and go.
 	quietTime = 10 * time.Second
 )
@@ -40,22 +46,36 @@ type lanes struct {
 type lane struct {
 	limit    int
 	underWay int
-	parked   []parkedJob
-	nobody   bool // there is no such server
+	parked   []parkedJob // that wait
+	called   []parkedJob // that were called and have not come; another worker may take them
+	spare    int         // so many more are called, for the places that other workers seem to have
+	nobody   bool        // there is no such server
 
 	said   bool      // it is in the log that jobs wait
 	waited time.Time // when one was last noted
 }
 
-// find is where a job stands among those that wait, or -1.
-func (l *lane) find(job job) int {
-	return slices.IndexFunc(l.parked, func(p parkedJob) bool { return p.queue == job.queue && p.id == job.id })
-}
+// places are those that jobs can be called into.
+func (l *lane) places() int { return l.limit - l.underWay + l.spare - len(l.called) }
 
-// parkedJob waits for a place. It was sent back at that time.
+// parkedJob waits for a place. It was sent back, or called, at that time.
 type parkedJob struct {
 	job
 	at time.Time
+}
+
+// find is where a job stands among others, or -1.
+func find(jobs []parkedJob, job job) int {
+	return slices.IndexFunc(jobs, func(p parkedJob) bool { return p.queue == job.queue && p.id == job.id })
+}
+
+// without takes a job out, if it is there.
+func without(jobs []parkedJob, job job) []parkedJob {
+	at := find(jobs, job)
+	if at < 0 {
+		return jobs
+	}
+	return slices.Delete(jobs, at, at+1)
 }
 
 func newLanes(concurrency int) *lanes {
@@ -77,7 +97,10 @@ func (l *lanes) enter(server string, job job) entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.of(server)
-	at := lane.find(job)
+	called := len(lane.called)
+	lane.called = without(lane.called, job)
+	wasCalled := len(lane.called) < called
+	at := find(lane.parked, job)
 	e := entry{ok: lane.underWay < lane.limit, waited: at >= 0}
 	switch {
 	case e.ok:
@@ -89,6 +112,9 @@ func (l *lanes) enter(server string, job job) entry {
 		lane.parked[at].at = time.Now()
 	case len(lane.parked) < maxParked:
 		lane.parked = append(lane.parked, parkedJob{job, time.Now()})
+	}
+	if !e.ok && wasCalled {
+		lane.spare = max(0, lane.spare-1) // no other had a place for it
 	}
 	if !e.ok {
 		e.news = !lane.said
@@ -145,42 +171,64 @@ func (l *lanes) leave(server string) (wait bool) {
 	return len(lane.parked) > 0
 }
 
-// next takes the job that has waited longest for a server, where there is room for it, and tells how many then still wait.
+// next takes the job that has waited longest for a server, where there is a place for it, which is then kept for it until it
+// comes or is missed. It tells how many still wait.
 func (l *lanes) next(server string) (next parkedJob, waiting int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.servers[server]
-	if lane == nil || len(lane.parked) == 0 {
+	if lane == nil || len(lane.parked) == 0 || lane.places() <= 0 {
 		return parkedJob{}, 0, false
 	}
-	if lane.underWay >= lane.limit {
-		return parkedJob{}, len(lane.parked), false
-	}
 	next, lane.parked = lane.parked[0], lane.parked[1:]
+	lane.called = append(lane.called, parkedJob{next.job, time.Now()})
 	return next, len(lane.parked), true
 }
 
-// putBack has a job wait in front of all others.
+// gone gives the place up that is kept for a job that was called: it will not come.
+func (l *lanes) gone(server string, job parkedJob) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lane := l.servers[server]; lane != nil {
+		lane.called = without(lane.called, job.job)
+	}
+}
+
+// putBack has a job that was called wait in front of all others.
 func (l *lanes) putBack(server string, job parkedJob) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.of(server)
-	if lane.find(job.job) < 0 { // it may have come again meanwhile
+	lane.called = without(lane.called, job.job)
+	if find(lane.parked, job.job) < 0 { // it may have come again meanwhile
 		lane.parked = slices.Insert(lane.parked, 0, job)
 	}
 }
 
-// room tells which servers have both jobs that wait and places for them.
-func (l *lanes) room() map[string]int {
+// miss gives the places up that are kept for jobs which were called so long ago. Those that were taken by other workers
+// tell that these have places.
+func (l *lanes) miss(ago time.Duration, taken bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	room := map[string]int{}
-	for server, lane := range l.servers {
-		if len(lane.parked) > 0 && lane.underWay < lane.limit {
-			room[server] = lane.limit - lane.underWay
+	for _, lane := range l.servers {
+		called := len(lane.called)
+		lane.called = slices.DeleteFunc(lane.called, func(p parkedJob) bool { return time.Since(p.at) >= ago })
+		if taken {
+			lane.spare = min(lane.spare+called-len(lane.called), lane.limit)
 		}
 	}
-	return room
+}
+
+// room tells which servers have jobs that wait, and places that nobody has, here or elsewhere.
+func (l *lanes) room() (servers []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for server, lane := range l.servers {
+		if len(lane.parked) > 0 && lane.underWay < lane.limit+lane.spare {
+			servers = append(servers, server)
+		}
+	}
+	return servers
 }
 
 // quiet tells for which servers jobs waited, and have not for as long as that.
@@ -285,13 +333,13 @@ func (w *Worker) learnLimit(ctx context.Context, server string) (found bool, err
 // leaveLane gives the place back and calls the task that has waited longest for it.
 func (w *Worker) leaveLane(server string) {
 	if w.lanes.leave(server) {
-		w.background.Go(func() { w.callUp(server, 1) })
+		w.background.Go(func() { w.callUp(server) })
 	}
 }
 
-// callUp calls waiting jobs into so many places of a server, and passes over those that need no call any more.
-func (w *Worker) callUp(server string, places int) {
-	for places > 0 {
+// callUp calls waiting jobs into a server's places, and passes over those that need no call any more.
+func (w *Worker) callUp(server string) {
+	for {
 		next, waiting, ok := w.lanes.next(server)
 		if !ok {
 			return
@@ -303,8 +351,8 @@ func (w *Worker) callUp(server string, places int) {
 			return
 		}
 		w.metrics.waiting(server, waiting)
-		if called {
-			places--
+		if !called {
+			w.lanes.gone(server, next)
 		}
 	}
 }
@@ -321,9 +369,10 @@ func (w *Worker) callAll() {
 }
 
 // callWaiting fills places that no operation of this worker gave back: a limit was raised, or another worker took the
-// tasks that were called. It also says where no job waits any more.
+// tasks that were called. Where no task is left in the queues, they have been taken: the other has places to spare, for which
+// more are called, so that none of this one's stay empty for it.
 func (w *Worker) callWaiting(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(callInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -331,11 +380,26 @@ func (w *Worker) callWaiting(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		servers := w.lanes.room()
+		if len(servers) == 0 {
+			continue
+		}
+		if left, err := w.queue.pending(ctx); err == nil && left == 0 {
+			w.lanes.miss(callInterval, true)
+		} else {
+			w.lanes.miss(comingTime, false)
+		}
+		for _, server := range servers {
+			w.callUp(server)
+		}
+	}
+}
+
+// watchLanes learns of limits that were changed, and says where no job waits any more.
+func (w *Worker) watchLanes(ctx context.Context) {
+	for wait(ctx, time.Second) {
 		w.claims.look(w.log)
 		w.learnLimits(ctx)
-		for server, places := range w.lanes.room() {
-			w.callUp(server, places)
-		}
 		for _, server := range w.lanes.quiet(quietTime) {
 			w.log.WithField("server", server).Infof("no job has waited for server %q for %s", server, quietTime)
 		}

@@ -43,12 +43,13 @@ type called struct {
 	waiting   int
 }
 
-// wantCalled calls for docs whom there is to call.
+// wantCalled calls for docs whom there is to call, when none of them comes.
 func wantCalled(t *testing.T, l *lanes, want ...called) {
 	t.Helper()
 	var got []called
 	for next, waiting, ok := l.next("docs"); ok; next, waiting, ok = l.next("docs") {
 		got = append(got, called{next.id, next.queue, waiting})
+		l.gone("docs", next)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("called %v, want %v", got, want)
@@ -130,4 +131,74 @@ func TestAJobThatIsPutBackIsNext(t *testing.T) {
 	l.putBack("docs", next)
 	l.putBack("docs", next) // as one that has come again meanwhile
 	wantCalled(t, l, called{"2", QueueAgent, 1}, called{"3", QueueAgent, 0})
+}
+
+// A place is kept for a job that was called, so that not all that wait are called into it; but not for long.
+func TestAPlaceIsKeptForAJobThatWasCalled(t *testing.T) {
+	t.Parallel()
+	l := newLanes(5)
+	l.learn("docs", 1)
+	first, second, third := job{id: "1", queue: QueueAgent}, job{id: "2", queue: QueueAgent}, job{id: "3", queue: QueueAgent}
+	for _, job := range []job{first, second, third} {
+		l.enter("docs", job)
+	}
+	l.leave("docs")
+	next, _, ok := l.next("docs")
+	if !ok || next.id != "2" {
+		t.Fatalf("called %+v (%v), want 2", next, ok)
+	}
+	if another, _, ok := l.next("docs"); ok {
+		t.Errorf("%+v is called into the place that is kept for 2", another)
+	}
+	l.miss(time.Hour, true)
+	if another, _, ok := l.next("docs"); ok {
+		t.Errorf("%+v is called into the place that was kept for less than an hour", another)
+	}
+	if got := l.room(); len(got) != 1 || got[0] != "docs" {
+		t.Errorf("there is room at %v, want docs", got)
+	}
+	l.miss(0, false) // the workers are busy: whoever takes it
+	wantCalled(t, l, called{"3", QueueAgent, 0})
+
+	// One that comes has its place, and the place is not kept twice.
+	l.putBack("docs", next)
+	l.next("docs")
+	if e := l.enter("docs", second); !e.ok {
+		t.Errorf("it was called and has no place: %+v", e)
+	}
+	l.enter("docs", third)
+	l.leave("docs")
+	wantCalled(t, l, called{"3", QueueAgent, 0})
+}
+
+// Where others take the jobs that are called, more are called; where they come back, fewer.
+func TestJobsAreCalledIntoThePlacesOfOthers(t *testing.T) {
+	t.Parallel()
+	l := newLanes(5)
+	l.learn("docs", 2)
+	var jobs []job
+	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"} {
+		jobs = append(jobs, job{id: id, queue: QueueAgent})
+		l.enter("docs", jobs[len(jobs)-1])
+	}
+	call := func(want ...string) {
+		t.Helper()
+		var got []string
+		for next, _, ok := l.next("docs"); ok; next, _, ok = l.next("docs") {
+			got = append(got, next.id)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("called %v, want %v", got, want)
+		}
+	}
+	l.leave("docs")
+	call("3")
+	l.miss(0, true) // another worker has it
+	call("4", "5")
+	l.miss(0, true) // these too
+	call("6", "7", "8")
+	for _, job := range jobs[5:8] {
+		l.enter("docs", job) // of these, one has the place
+	}
+	call()
 }

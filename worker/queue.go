@@ -62,6 +62,18 @@ func (q *queue) known(do func() error) error {
 	return err
 }
 
+// pending counts the tasks that no worker has taken yet.
+func (q *queue) pending(ctx context.Context) (n int64, err error) {
+	for name := range queues {
+		in, err := q.redis.LLen(ctx, "asynq:{"+name+"}:pending").Result()
+		if err != nil {
+			return 0, fmt.Errorf("count the tasks of queue %s: %w", name, err)
+		}
+		n += in
+	}
+	return n, nil
+}
+
 // find is nil when there is no task of this id.
 func (q *queue) find(name, id string) (task *asynq.TaskInfo, err error) {
 	err = q.known(func() (err error) {

@@ -179,6 +179,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.background.Go(func() { w.contacts.run(beside) })
 	w.background.Go(func() { w.sweep(beside) })
 	w.background.Go(func() { w.callWaiting(beside) })
+	w.background.Go(func() { w.watchLanes(beside) })
 	if w.retention > 0 {
 		w.background.Go(func() { w.retain(beside) })
 	}
