@@ -334,6 +334,34 @@ func TestTwoImportsOfOneServerNeverRunAtOnce(t *testing.T) {
 	}
 }
 
+// Postgres is away between the answer and the settling, for longer than a settle is tried for. Sent back, a job without
+// further tries would be put away as not written down, and any other would import once more.
+func TestAnImportStaysUntilItIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	release := make(chan struct{})
+	server.On("tools/list", mcptest.Hold(release))
+	b.addServer("docs", server.URL)
+	b.addServer("crm", server.URL)
+	b.start(worker.Options{})
+	imports := []*asynq.TaskInfo{b.catalogue("docs", asynq.MaxRetry(0)), b.catalogue("crm")}
+	server.Await(t, "tools/list", 4) // two that show the era, and two that are held
+	restore := b.cutOff()
+	close(release)
+	b.await("both to be kept", func() bool { return b.said("a task is kept here until its outcome is written down") == 2 })
+	asked := len(server.Sent("tools/list"))
+	restore()
+	for _, info := range imports {
+		if task := b.settledTask(info); task.State != asynq.TaskStateCompleted {
+			t.Errorf("the import is %s: %s", task.State, task.LastErr)
+		}
+	}
+	if got := len(server.Sent("tools/list")); got != asked {
+		t.Errorf("the servers were asked %d times more", got-asked)
+	}
+}
+
 func TestContactsAreWrittenAtMostOnceASecond(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

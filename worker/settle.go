@@ -69,6 +69,7 @@ func (w *Worker) settle(ctx context.Context, s settlement) error {
 		written <- err
 	})
 	if s.stay {
+		w.log.WithError(err).WithField("task", s.task).Info("a task is kept here until its outcome is written down")
 		select {
 		case err = <-written:
 		case <-w.door.closing:
