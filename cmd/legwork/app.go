@@ -86,6 +86,18 @@ func newRootCommand(a *app) *cobra.Command {
 		a.usage(cmd)
 		return nil
 	})
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help COMMAND", Short: "show how a command is used", RunE: func(help *cobra.Command, args []string) error {
+			cmd, rest, err := help.Root().Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			if len(rest) > 0 {
+				return unknownCommand(cmd, rest[0])
+			}
+			return cmd.Help()
+		},
+	})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return root
 }
@@ -100,17 +112,22 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 			}
 			return errSaid{exitUsage}
 		}
-		problem := fmt.Sprintf("%q is no command of %q", args[0], cmd.CommandPath())
-		for cmd.SuggestionsMinimumDistance = 1; cmd.SuggestionsMinimumDistance <= 2; cmd.SuggestionsMinimumDistance++ {
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				problem += fmt.Sprintf("; did you mean %q?", cmd.CommandPath()+" "+near[0])
-				break
-			}
-		}
-		return usagef("%s", problem)
+		return unknownCommand(cmd, args[0])
 	}}
 	g.AddCommand(commands...)
 	return g
+}
+
+// unknownCommand says that there is no such command below cmd, and which one may have been meant.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	problem := fmt.Sprintf("%q is no command of %q", name, cmd.CommandPath())
+	for cmd.SuggestionsMinimumDistance = 1; cmd.SuggestionsMinimumDistance <= 2; cmd.SuggestionsMinimumDistance++ {
+		if near := cmd.SuggestionsFor(name); len(near) > 0 {
+			problem += fmt.Sprintf("; did you mean %q?", cmd.CommandPath()+" "+near[0])
+			break
+		}
+	}
+	return usagef("%s", problem)
 }
 
 // usageError is wrong usage: the command line itself has to change.

@@ -23,6 +23,8 @@ func TestWrongUsage(t *testing.T) {
 		"sevrer":                             `did you mean "legwork server"?`,
 		"server lst":                         `did you mean "legwork server list"?`,
 		"quux":                               `"quux" is no command of "legwork"`,
+		"help quux":                          `"quux" is no command of "legwork"`,
+		"help server lst":                    `did you mean "legwork server list"?`,
 		"worker now":                         `"legwork worker"`,
 		"worker --quietly":                   "unknown flag: --quietly",
 		"call docs":                          `1 argument was given; the usage is "legwork call SERVER TOOL"`,
