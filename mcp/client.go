@@ -69,28 +69,9 @@ type ServerInfo struct {
 // CallTool calls one tool. A result that says the tool failed comes back beside a failure of kind tool_error.
 func (c *Client) CallTool(ctx context.Context, server Server, call ToolCall, budget Budget) (ToolResult, Spent, error) {
 	var result ToolResult
-	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
-		if err := call.validate(); err != nil {
-			return InvalidRequest(server.Identifier, fmt.Sprintf("Invalid request for %s: %s; nothing was sent.", named(server.Identifier), err))
-		}
-		raw, failure := o.callTool(call)
-		if failure != nil {
-			return failure
-		}
-		var err error
-		if result, err = parseToolResult(raw); err != nil {
-			return o.reread(methodCallTool, "%s", err)
-		}
-		if result.IsError {
-			o.relabel(KindToolError)
-			said := "it did not say why"
-			if result.Text != "" {
-				said = "it said " + quote(result.Text)
-			}
-			return exchange{server: server.Identifier, method: methodCallTool}.failure(KindToolError, AskedYes, nil,
-				"Tool error: tool %s of %s failed; %s.", quote(call.Name), named(server.Identifier), said)
-		}
-		return nil
+	spent, err := c.operate(ctx, &server, budget, func(o *operation) (failure *Failure) {
+		result, failure = o.call(&call)
+		return failure
 	})
 	return result, spent, err
 }
@@ -98,7 +79,7 @@ func (c *Client) CallTool(ctx context.Context, server Server, call ToolCall, bud
 // ListTools walks the catalogue, all pages on one budget. Tools that cannot be taken are left out and named in Skipped.
 func (c *Client) ListTools(ctx context.Context, server Server, budget Budget) (Catalogue, Spent, error) {
 	var catalogue Catalogue
-	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
+	spent, err := c.operate(ctx, &server, budget, func(o *operation) *Failure {
 		var failure *Failure
 		catalogue, failure = o.listTools()
 		return failure
@@ -112,7 +93,7 @@ func (c *Client) ListTools(ctx context.Context, server Server, budget Budget) (C
 // Ping asks the server whether it is there, and what it is.
 func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (ServerInfo, Spent, error) {
 	var info ServerInfo
-	spent, err := c.operate(ctx, server, budget, func(o *operation) *Failure {
+	spent, err := c.operate(ctx, &server, budget, func(o *operation) *Failure {
 		failure := o.ping()
 		info = o.info
 		info.TLS = o.tls
@@ -122,27 +103,41 @@ func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (Server
 }
 
 // operate opens the deadline, carries out one conversation and sees to its session afterwards.
-func (c *Client) operate(ctx context.Context, server Server, budget Budget, converse func(*operation) *Failure) (Spent, error) {
-	// What is at a server is not undone by a caller who gives up: only the deadline ends a leg.
-	ctx = context.WithoutCancel(ctx)
-	o := &operation{client: c, ctx: ctx, server: server, deadline: OpenDeadline(c.clock, budget), legs: make([]Leg, 0, 4)}
-	if err := server.Validate(); err != nil {
-		return o.spent(), InvalidRequest(server.Identifier, fmt.Sprintf(
-			"Invalid request: the configuration of %s is unusable, so nothing was sent: %s.", named(server.Identifier), err))
+//
+// An operation waits for its server in converse, and thousands may wait at once: what is not needed meanwhile is done in functions
+// that return before, so that it is not on the stack, and what is needed is handed on by pointer.
+func (c *Client) operate(ctx context.Context, server *Server, budget Budget, converse func(*operation) *Failure) (Spent, error) {
+	o, failure := c.begin(ctx, server, budget)
+	if failure == nil {
+		failure = o.authorize()
 	}
-	var failure *Failure
-	if o.secrets, failure = server.resolve(); failure != nil {
-		return o.spent(), failure
-	}
-	if o.identity, failure = server.identity(); failure != nil {
-		return o.spent(), failure
-	}
-	if failure = o.authorize(); failure == nil {
+	if failure == nil {
 		failure = converse(o)
 	}
+	return o.end(failure)
+}
+
+// begin opens the deadline and reads what the server's settings refer to. Nothing is sent. There is an operation beside a failure too.
+func (c *Client) begin(ctx context.Context, server *Server, budget Budget) (o *operation, failure *Failure) {
+	// What is at a server is not undone by a caller who gives up: only the deadline ends a leg.
+	ctx = context.WithoutCancel(ctx)
+	o = &operation{client: c, ctx: ctx, server: *server, deadline: OpenDeadline(c.clock, budget), legs: make([]Leg, 0, 4)}
+	if err := server.Validate(); err != nil {
+		return o, InvalidRequest(server.Identifier, fmt.Sprintf(
+			"Invalid request: the configuration of %s is unusable, so nothing was sent: %s.", named(server.Identifier), err))
+	}
+	if o.secrets, failure = server.resolve(); failure != nil {
+		return o, failure
+	}
+	o.identity, failure = server.identity()
+	return o, failure
+}
+
+// end is the account of the operation, which ended so, and has its session deleted.
+func (o *operation) end(failure *Failure) (Spent, error) {
 	spent := o.spent()
 	if o.session != "" {
-		c.deleteSession(ctx, &outgoing{server: server, secrets: o.secrets, identity: o.identity, session: o.session, revision: o.info.Revision})
+		o.client.deleteSession(outgoing{operation: o, session: o.session, revision: o.info.Revision})
 	}
 	if failure != nil {
 		return spent, failure
@@ -152,7 +147,7 @@ func (c *Client) operate(ctx context.Context, server Server, budget Budget, conv
 
 // deleteSession tells the server that the session is over, so that it does not keep it for ever. It happens beside the
 // path, is no leg of the operation, and its answer is of no interest.
-func (c *Client) deleteSession(ctx context.Context, out *outgoing) {
+func (c *Client) deleteSession(out outgoing) {
 	select {
 	case c.slots <- struct{}{}:
 	default:
@@ -160,9 +155,10 @@ func (c *Client) deleteSession(ctx context.Context, out *outgoing) {
 	}
 	c.deletions.Go(func() {
 		defer func() { <-c.slots }()
-		ctx, cancel := context.WithTimeout(ctx, SessionDeletion)
+		ctx, cancel := context.WithTimeout(out.operation.ctx, SessionDeletion)
 		defer cancel()
-		req, err := c.transport.build(ctx, http.MethodDelete, out, nil, new(progress))
+		f := &flight{outgoing: out}
+		req, err := f.build(ctx, http.MethodDelete, nil)
 		if err != nil {
 			return
 		}

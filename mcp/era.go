@@ -52,7 +52,7 @@ const (
 // witness is what a reply to a request in the manner of the stateless revision says about the era of its server. It is
 // unknown where the reply says nothing about that: an outage, a credential that is not accepted, an overload and a
 // redirect are no reason to begin another conversation.
-func witness(reply incomingReply, failure *Failure) era {
+func witness(reply *incomingReply, failure *Failure) era {
 	switch {
 	case failure == nil:
 		return reply.kind.witness()
@@ -81,14 +81,15 @@ type resultKind struct {
 	RequestState      json.RawMessage `json:"requestState"`
 }
 
-func kindOf(raw json.RawMessage) (kind resultKind) {
-	if json.Unmarshal(raw, &kind) != nil {
-		return resultKind{} // whoever reads the result says what is wrong with it
+func kindOf(raw json.RawMessage) *resultKind {
+	kind := new(resultKind)
+	if json.Unmarshal(raw, kind) != nil {
+		return new(resultKind) // whoever reads the result says what is wrong with it
 	}
 	return kind
 }
 
-func (k resultKind) witness() era {
+func (k *resultKind) witness() era {
 	if versions := texts(k.SupportedVersions); len(versions) > 0 {
 		if slices.Contains(versions, RevisionStateless) {
 			return stateless
@@ -101,7 +102,7 @@ func (k resultKind) witness() era {
 	return handshake
 }
 
-func (k resultKind) complete() bool {
+func (k *resultKind) complete() bool {
 	return !present(k.ResultType) || string(k.ResultType) == `"complete"` || plain(k.ResultType) == "complete"
 }
 

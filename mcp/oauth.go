@@ -66,12 +66,8 @@ func (o *operation) authorize() *Failure {
 		// In what the authorization server says: the secret, and the header that it stands in.
 		pair := url.QueryEscape(o.server.Credential.OAuth.ClientID) + ":" + url.QueryEscape(secret)
 		o.secrets = o.secrets.hiding(secret).hiding(base64.StdEncoding.EncodeToString([]byte(pair)))
-		token, leg, failure := o.client.transport.token(o.ctx, o.deadline, &outgoing{
-			server: o.server, secrets: o.secrets, identity: o.identity, message: message{Method: methodToken}, spent: o.legs,
-		}, secret)
-		if leg.Method != "" {
-			o.legs = append(o.legs, leg)
-		}
+		f := &flight{outgoing: outgoing{operation: o, message: message{Method: methodToken}}}
+		token, failure := f.token(secret)
 		if failure != nil {
 			return failure
 		}
@@ -81,16 +77,17 @@ func (o *operation) authorize() *Failure {
 	return nil
 }
 
-// token asks for an access token, bounded by what the deadline grants. The leg is none, without a method, when it was not sent.
-func (t *Transport) token(ctx context.Context, deadline Deadline, out *outgoing, secret string) (Token, Leg, *Failure) {
-	grant, ok := deadline.Grant()
-	if !ok {
-		return Token{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
+// token asks for an access token, bounded by what the deadline grants.
+func (f *flight) token(secret string) (Token, *Failure) {
+	o := f.operation
+	var ok bool
+	if f.grant, ok = o.deadline.Grant(); !ok {
+		return Token{}, f.exchange().budgetSpent(o.deadline.budget, o.legs)
 	}
-	ctx, cancel := context.WithTimeout(ctx, deadline.bound(grant))
+	ctx, cancel := context.WithTimeout(o.ctx, o.deadline.bound(f.grant))
 	defer cancel()
 
-	settings := out.server.Credential.OAuth
+	settings := &o.server.Credential.OAuth
 	parameters := url.Values{}
 	for name, value := range settings.Parameters {
 		parameters.Set(name, value)
@@ -105,32 +102,31 @@ func (t *Transport) token(ctx context.Context, deadline Deadline, out *outgoing,
 	if settings.SecretInBody {
 		config.AuthStyle = oauth2.AuthStyleInParams
 	}
-	line := &tokenLine{transport: t, out: out, deadline: deadline, grant: grant}
+	line := &tokenLine{flight: f}
 	client := &http.Client{Transport: line, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-	started := t.clock.Now()
+	f.started = o.client.transport.clock.Now()
 	given, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
-	leg := Leg{Method: methodToken, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: line.status}
 	failure := line.failure
 	switch {
 	case failure != nil:
 	case err != nil:
-		failure = out.refusedToken(line.status, err)
+		failure = f.refusedToken(err)
 	case !httpguts.ValidHeaderFieldValue(given.AccessToken):
-		failure = out.exchange().malformed("the access token has characters that cannot stand in an HTTP header")
+		failure = f.exchange().malformed("the access token has characters that cannot stand in an HTTP header")
 	}
+	f.record(failure)
 	if failure != nil {
-		leg.Outcome = string(failure.Kind)
-		return Token{}, leg, failure
+		return Token{}, failure
 	}
 	// Without a word on how long it lasts, a token serves the operation that asked for it.
 	value := given.AccessToken
-	return Token{&issued{value: func() string { return value }, expires: given.Expiry, client: out.server.client()}}, leg, nil
+	return Token{&issued{value: func() string { return value }, expires: given.Expiry, client: o.server.client()}}, nil
 }
 
 // refusedToken is the failure for an answer that holds no token.
-func (o *outgoing) refusedToken(status int, err error) *Failure {
-	ex := o.exchange()
+func (f *flight) refusedToken(err error) *Failure {
+	ex, o, status := f.exchange(), f.operation, f.reply.status
 	var retrieve *oauth2.RetrieveError
 	if !errors.As(err, &retrieve) {
 		return ex.malformed("with HTTP %d and no access token", status).because(err)
@@ -171,41 +167,36 @@ const maxTokenAnswer = 256 << 10
 // tokenLine carries the one request of a token leg, to the last byte of its answer. Its failure is how the leg ended where
 // no whole answer came.
 type tokenLine struct {
-	transport *Transport
-	out       *outgoing
-	deadline  Deadline
-	grant     time.Duration
-	status    int
-	failure   *Failure
+	flight  *flight
+	failure *Failure
 }
 
 // RoundTrip sends the request that the OAuth library made.
 func (l *tokenLine) RoundTrip(req *http.Request) (*http.Response, error) {
-	var p progress
-	started := l.transport.clock.Now()
+	f := l.flight
 	broken := func(err error) (*http.Response, error) {
-		l.failure = l.transport.broken(req.Context(), l.out.exchange(), err, &p, l.grant, l.deadline, l.transport.clock.Now()-started)
+		l.failure = f.broken(req.Context(), err)
 		return nil, err
 	}
-	ctx := l.out.trace(req.Context(), nil, &p) // its secret stands in it already; no other header of the server's belongs to it
+	ctx := f.trace(req.Context(), nil) // its secret stands in it already; no other header of the server's belongs to it
 	req = req.Clone(ctx)
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "legwork")
-	resp, err := l.transport.http.RoundTrip(req)
+	resp, err := f.operation.client.transport.http.RoundTrip(req)
 	if err != nil {
 		return broken(err)
 	}
 	defer resp.Body.Close()
 	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
-	p.reach(headers)
+	f.progress.reach(headers)
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxTokenAnswer))
-	p.bytes(int64(len(body)))
+	f.progress.bytes(int64(len(body)))
 	if err != nil {
 		return broken(err)
 	}
-	l.status = resp.StatusCode
+	f.reply.status = resp.StatusCode
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		body = l.out.secrets.hide(body)
+		body = f.operation.secrets.hide(body)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil

@@ -84,7 +84,7 @@ func (o *operation) turn(first *Failure) *Failure {
 }
 
 // judge is [witness], but for a server that is known to be stateless: that one may fail without having changed its era.
-func (o *operation) judge(method string, reply incomingReply, failure *Failure) era {
+func (o *operation) judge(method string, reply *incomingReply, failure *Failure) era {
 	found := witness(reply, failure)
 	if failure == nil || found != handshake || eraOf(o.server.Revision) != stateless || leavesStateless(reply, failure) ||
 		method == methodDiscover && reply.err != nil && reply.err.number == codeMethodNotFound {
@@ -96,7 +96,7 @@ func (o *operation) judge(method string, reply incomingReply, failure *Failure) 
 // discover asks what the server can do. Afterwards the era is known; it is unknown where the answer says nothing about it,
 // and then there is a failure.
 func (o *operation) discover() *Failure {
-	reply, failure := o.stateless(methodDiscover, params{}, nil)
+	reply, failure := o.stateless(methodDiscover, new(params), nil)
 	o.era = o.judge(methodDiscover, reply, failure)
 	if o.era != stateless {
 		return failure
@@ -134,7 +134,7 @@ func (o *operation) becomeUnnamed() {
 
 // handshake opens the session: initialize, and its confirmation. A server that refuses the revision and names one that it
 // speaks is asked once more.
-func (o *operation) handshake() (incomingReply, *Failure) {
+func (o *operation) handshake() (*incomingReply, *Failure) {
 	o.era, o.session, o.info = handshake, "", ServerInfo{}
 	reply, failure := o.initialize(handshakeRevisions[0])
 	if failure != nil && reply.err != nil {
@@ -188,7 +188,7 @@ func shown(raw json.RawMessage) string {
 	return strings.Trim(quote(plain(raw)), `"`)
 }
 
-func (o *operation) initialize(revision string) (incomingReply, *Failure) {
+func (o *operation) initialize(revision string) (*incomingReply, *Failure) {
 	o.lastID++
 	return o.leg(message{ID: o.lastID, Method: methodInitialize, Params: initializeParams{
 		ProtocolVersion: revision, ClientInfo: o.client.info,
@@ -208,7 +208,7 @@ type clientInfo struct {
 
 // refusesHandshake tells whether a server may have left the handshake behind: it does not know initialize, or refuses it
 // as the stateless revision refuses a request that does not say enough.
-func refusesHandshake(reply incomingReply, failure *Failure) bool {
+func refusesHandshake(reply *incomingReply, failure *Failure) bool {
 	switch {
 	case reply.err != nil:
 		switch reply.err.number {
@@ -224,7 +224,7 @@ func refusesHandshake(reply incomingReply, failure *Failure) bool {
 
 // leavesStateless tells whether a server that was known to be stateless answered like one of the handshake's era, which
 // looks into a request no further than to miss its session.
-func leavesStateless(reply incomingReply, failure *Failure) bool {
+func leavesStateless(reply *incomingReply, failure *Failure) bool {
 	if failure == nil {
 		return false
 	}
@@ -238,7 +238,7 @@ func leavesStateless(reply incomingReply, failure *Failure) bool {
 
 // stateless sends one request in the manner of the stateless revision. One that is refused because of its revision, by a
 // server that speaks it nevertheless, is repeated once: it was refused before anything was done.
-func (o *operation) stateless(method string, p params, header http.Header) (incomingReply, *Failure) {
+func (o *operation) stateless(method string, p *params, header http.Header) (*incomingReply, *Failure) {
 	p.Meta = o.client.meta
 	if header == nil {
 		header = make(http.Header, 2)
@@ -246,11 +246,11 @@ func (o *operation) stateless(method string, p params, header http.Header) (inco
 	header["Mcp-Method"], header["Mcp-Protocol-Version"] = []string{method}, revisionHeaders[RevisionStateless]
 
 	o.lastID++
-	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: &p}, header)
+	reply, failure := o.leg(message{ID: o.lastID, Method: method, Params: p}, header)
 	if reply.err != nil && reply.err.number == codeVersion && witness(reply, failure) == stateless && !o.reasserted {
 		o.reasserted = true
 		o.lastID++
-		reply, failure = o.leg(message{ID: o.lastID, Method: method, Params: &p}, header)
+		reply, failure = o.leg(message{ID: o.lastID, Method: method, Params: p}, header)
 	}
 	if failure == nil {
 		reply.kind = kindOf(reply.result)
@@ -307,7 +307,7 @@ func (o *operation) inSession(method string, params any) (json.RawMessage, *Fail
 
 // resume takes an event stream up again that ended before the answer, as servers of the handshake's era may end it: after
 // the time that the server asked for, as long as it makes headway, and within the budget. The request is not sent again.
-func (o *operation) resume(method string, reply incomingReply, failure *Failure) (incomingReply, *Failure) {
+func (o *operation) resume(method string, reply *incomingReply, failure *Failure) (*incomingReply, *Failure) {
 	for times := 0; ; times++ {
 		pause := reply.place.retry
 		if pause == 0 {
@@ -320,7 +320,7 @@ func (o *operation) resume(method string, reply incomingReply, failure *Failure)
 		}
 		time.Sleep(pause)
 		o.served = 0
-		again, cut := o.send(outgoing{message: message{ID: o.lastID, Method: method}, session: o.session, revision: o.info.Revision, resume: reply.place.id, asked: o})
+		again, cut := o.send(outgoing{message: message{ID: o.lastID, Method: method}, session: o.session, revision: o.info.Revision, resume: reply.place.id, serves: true})
 		switch {
 		case cut == nil:
 			return again, nil
@@ -355,36 +355,72 @@ func (o *operation) answerTheirs(asked theirs) {
 	_, _ = o.send(outgoing{message: message{Method: name, reply: answer}, session: o.session, revision: o.info.Revision})
 }
 
-func (o *operation) leg(m message, extra http.Header) (incomingReply, *Failure) {
+func (o *operation) leg(m message, extra http.Header) (*incomingReply, *Failure) {
 	if extra != nil {
 		return o.send(outgoing{message: m, extra: extra})
 	}
 	o.served = 0
-	return o.send(outgoing{message: m, session: o.session, revision: o.info.Revision, asked: o})
+	return o.send(outgoing{message: m, session: o.session, revision: o.info.Revision, serves: true})
 }
 
-func (o *operation) send(out outgoing) (incomingReply, *Failure) {
-	out.server, out.secrets, out.identity, out.spent = o.server, o.secrets, o.identity, o.legs
-	reply, leg, failure := o.client.transport.send(o.ctx, o.deadline, &out)
-	if reply.status == http.StatusUnauthorized {
+func (o *operation) send(out outgoing) (*incomingReply, *Failure) {
+	out.operation = o
+	f := &flight{outgoing: out}
+	failure := f.send()
+	if f.reply.status == http.StatusUnauthorized {
 		o.token = Token{}
 	}
-	if reply.tls != nil {
-		o.tls = reply.tls
+	if f.reply.tls != nil {
+		o.tls = f.reply.tls
 	}
-	if leg.Method != "" {
-		o.legs = append(o.legs, leg)
+	return &f.reply, failure
+}
+
+// call calls the tool, and reads what it brought.
+func (o *operation) call(call *ToolCall) (ToolResult, *Failure) {
+	if failure := o.refuse(call); failure != nil {
+		return ToolResult{}, failure
 	}
-	return reply, failure
+	raw, failure := o.callTool(call)
+	if failure != nil {
+		return ToolResult{}, failure
+	}
+	return o.read(call, raw)
+}
+
+// refuse is the failure of a call that is not fit to be sent.
+func (o *operation) refuse(call *ToolCall) *Failure {
+	if err := call.validate(); err != nil {
+		return InvalidRequest(o.server.Identifier, fmt.Sprintf("Invalid request for %s: %s; nothing was sent.", named(o.server.Identifier), err))
+	}
+	return nil
+}
+
+// read makes of the answer to a call what it means.
+func (o *operation) read(call *ToolCall, raw json.RawMessage) (ToolResult, *Failure) {
+	result, err := parseToolResult(raw)
+	if err != nil {
+		return result, o.reread(methodCallTool, "%s", err)
+	}
+	if !result.IsError {
+		return result, nil
+	}
+	o.relabel(KindToolError)
+	said := "it did not say why"
+	if result.Text != "" {
+		said = "it said " + quote(result.Text)
+	}
+	return result, exchange{server: o.server.Identifier, method: methodCallTool}.failure(KindToolError, AskedYes, nil,
+		"Tool error: tool %s of %s failed; %s.", quote(call.Name), named(o.server.Identifier), said)
 }
 
 // callTool calls the tool once, in the manner of the server's era.
-func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
+func (o *operation) callTool(call *ToolCall) (json.RawMessage, *Failure) {
 	if failure := o.open(); failure != nil {
 		return nil, failure
 	}
 	if o.era == stateless {
-		reply, failure := o.callStateless(call, params{Name: call.Name, Arguments: call.Arguments})
+		reply, failure := o.callStateless(call)
 		if o.proven || !leavesStateless(reply, failure) {
 			return reply.result, failure
 		}
@@ -404,14 +440,15 @@ func (o *operation) callTool(call ToolCall) (json.RawMessage, *Failure) {
 // maxStates is how often a call is repeated with the state that a server hands out in place of an answer.
 const maxStates = 3
 
-func (o *operation) callStateless(call ToolCall, p params) (incomingReply, *Failure) {
+func (o *operation) callStateless(call *ToolCall) (*incomingReply, *Failure) {
+	p := &params{Name: call.Name, Arguments: call.Arguments}
 	header := callHeader(call.Name, call.InputSchema, call.Arguments)
 	reply, failure := o.stateless(methodCallTool, p, header)
 	if reply.err != nil && reply.err.number == codeHeaderMismatch {
 		// The stored schema is not the server's any more. It refused before anything was done: look once, ask once more.
 		schema, found := o.lookUp(call.Name)
 		if found != nil {
-			return incomingReply{}, found
+			return new(incomingReply), found
 		}
 		if schema == nil {
 			return reply, failure
@@ -422,13 +459,13 @@ func (o *operation) callStateless(call ToolCall, p params) (incomingReply, *Fail
 	for states := 0; failure == nil; states++ {
 		state, wanted := o.incomplete(methodCallTool, reply.kind)
 		if wanted != nil {
-			return incomingReply{}, wanted
+			return new(incomingReply), wanted
 		}
 		if state == nil {
 			break
 		}
 		if states == maxStates {
-			return incomingReply{}, o.reread(methodCallTool, "it put the call off %d times", states+1)
+			return new(incomingReply), o.reread(methodCallTool, "it put the call off %d times", states+1)
 		}
 		p.RequestState = state
 		reply, failure = o.stateless(methodCallTool, p, header)
@@ -459,7 +496,7 @@ func (o *operation) lookUp(tool string) (json.RawMessage, *Failure) {
 
 // incomplete looks at how far a result of the stateless revision is. The state is what the server wants back when it has
 // put the call off; a failure says what it wants that legwork does not give.
-func (o *operation) incomplete(method string, result resultKind) (state json.RawMessage, failure *Failure) {
+func (o *operation) incomplete(method string, result *resultKind) (state json.RawMessage, failure *Failure) {
 	if result.complete() {
 		return nil, nil
 	}
@@ -513,7 +550,7 @@ func (o *operation) listTools() (Catalogue, *Failure) {
 	if eraOf(o.server.Revision) == stateless {
 		o.becomeStateless()
 	}
-	reply, failure := o.stateless(methodListTools, params{}, nil)
+	reply, failure := o.stateless(methodListTools, new(params), nil)
 	o.era = o.judge(methodListTools, reply, failure)
 	switch {
 	case o.era == stateless:
@@ -576,7 +613,7 @@ func (o *operation) walk(first json.RawMessage, sought string) (Catalogue, *Fail
 
 func (o *operation) list(p params) (json.RawMessage, *Failure) {
 	if o.era == stateless || o.info.Revision == RevisionUnnamed {
-		reply, failure := o.stateless(methodListTools, p, nil)
+		reply, failure := o.stateless(methodListTools, &p, nil)
 		return reply.result, failure
 	}
 	return o.inSession(methodListTools, &p)

@@ -34,18 +34,15 @@ func NewTransport(rt http.RoundTripper, clock Clock) *Transport {
 	return &Transport{http: rt, clock: clock}
 }
 
-// outgoing is one leg as the operation wants it sent.
+// outgoing is one leg as its operation wants it sent.
 type outgoing struct {
-	server   Server
-	secrets  secrets
-	identity *identity // of its TLS
-	message  message
-	session  string      // Mcp-Session-Id, once the server gave one
-	revision string      // Mcp-Protocol-Version, once agreed on
-	extra    http.Header // what the stateless revision repeats in headers
-	spent    []Leg       // the legs before this one, for the sentence of a spent budget
-	resume   string      // the event after which a stream is taken up again; then the message is not sent, but awaited
-	asked    *operation  // who answers what the server asks meanwhile; nil: nobody
+	operation *operation
+	message   message
+	session   string      // Mcp-Session-Id, once the server gave one
+	revision  string      // Mcp-Protocol-Version, once agreed on
+	extra     http.Header // what the stateless revision repeats in headers
+	resume    string      // the event after which a stream is taken up again; then the message is not sent, but awaited
+	serves    bool        // the operation answers what the server asks meanwhile
 }
 
 // resumed marks the legs that take a stream up again.
@@ -56,7 +53,7 @@ func (o *outgoing) exchange() exchange {
 	if o.resume != "" {
 		method += resumed
 	}
-	return exchange{server: o.server.Identifier, method: method}
+	return exchange{server: o.operation.server.Identifier, method: method}
 }
 
 // incomingReply is what a leg brought. Beside a failure it holds what the server said of it: the status, and the JSON-RPC
@@ -66,59 +63,89 @@ type incomingReply struct {
 	session string
 	status  int
 	tls     *TLSInfo
-	kind    resultKind // of a result in the manner of the stateless revision
-	place   place      // where an event stream that ended without an answer can be taken up again
+	kind    *resultKind // of a result in the manner of the stateless revision
+	place   place       // where an event stream that ended without an answer can be taken up again
 }
 
-// send sends one leg, bounded as a whole by what the deadline grants: connecting, TLS, headers and the last byte of the
-// body. The leg is none, without a method, when it was not sent. ctx is not to be cancelled, see operate.
-func (t *Transport) send(ctx context.Context, deadline Deadline, out *outgoing) (incomingReply, Leg, *Failure) {
-	if _, ok := deadline.Grant(); !ok {
-		return incomingReply{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
-	}
+// flight is one leg under way. It is one value, which is on the heap because net/http's hooks point to it: a leg waits for its
+// answer, and what is in here is neither copied from frame to frame of that stack nor allocated piece by piece.
+type flight struct {
+	outgoing
+	grant    time.Duration
+	started  time.Duration // by the clock
+	progress progress
+	body     bounded // of the answer
+	reply    incomingReply
+}
 
-	body, err := out.message.encode()
-	if err != nil {
-		return incomingReply{}, Leg{}, InvalidRequest(out.server.Identifier, "Invalid request: the arguments are not JSON.")
+// send sends the leg, bounded as a whole by what the deadline grants: connecting, TLS, headers and the last byte of the
+// body. A leg that was not sent leaves no record in its operation.
+func (f *flight) send() *Failure {
+	req, cancel, failure := f.prepare()
+	if failure != nil {
+		return failure
 	}
-	grant, ok := deadline.Grant() // again, because large arguments take a while to write down
-	if !ok {
-		return incomingReply{}, Leg{}, out.exchange().budgetSpent(deadline.budget, out.spent)
-	}
-	ctx, cancel := context.WithTimeout(ctx, deadline.bound(grant))
 	defer cancel()
-	var progress progress
+	failure = f.carry(req)
+	f.record(failure)
+	return failure
+}
+
+// prepare makes the request, unless there is no time left for it.
+func (f *flight) prepare() (*http.Request, context.CancelFunc, *Failure) {
+	o := f.operation
+	if _, ok := o.deadline.Grant(); !ok {
+		return nil, nil, f.exchange().budgetSpent(o.deadline.budget, o.legs)
+	}
+	body, err := f.message.encode()
+	if err != nil {
+		return nil, nil, InvalidRequest(o.server.Identifier, "Invalid request: the arguments are not JSON.")
+	}
+	var ok bool
+	if f.grant, ok = o.deadline.Grant(); !ok { // again, because large arguments take a while to write down
+		return nil, nil, f.exchange().budgetSpent(o.deadline.budget, o.legs)
+	}
 	method := http.MethodPost
-	if out.resume != "" {
+	if f.resume != "" {
 		method, body = http.MethodGet, nil
 	}
-	req, err := t.build(ctx, method, out, body, &progress)
+	ctx, cancel := context.WithTimeout(o.ctx, o.deadline.bound(f.grant))
+	req, err := f.build(ctx, method, body)
 	if err != nil {
-		return incomingReply{}, Leg{}, InvalidRequest(out.server.Identifier, fmt.Sprintf(
-			"Invalid request: the URL of %s is unusable, so nothing was sent. Correct it with \"legwork server set\".", named(out.server.Identifier)))
+		cancel()
+		return nil, nil, InvalidRequest(o.server.Identifier, fmt.Sprintf(
+			"Invalid request: the URL of %s is unusable, so nothing was sent. Correct it with \"legwork server set\".", named(o.server.Identifier)))
 	}
+	f.started = o.client.transport.clock.Now()
+	return req, cancel, nil
+}
 
-	started := t.clock.Now()
-	reply, failure := t.exchange(ctx, req, out, &progress, grant, deadline)
-	leg := Leg{Method: out.exchange().method, Granted: grant, Elapsed: t.clock.Now() - started, Outcome: OutcomeOK, Status: reply.status}
+// record notes how the leg ended.
+func (f *flight) record(failure *Failure) {
+	o := f.operation
+	leg := Leg{Method: f.exchange().method, Granted: f.grant, Elapsed: f.elapsed(), Outcome: OutcomeOK, Status: f.reply.status}
 	if failure != nil {
 		leg.Outcome = string(failure.Kind)
 	}
-	return reply, leg, failure
+	o.legs = append(o.legs, leg)
 }
 
-// trace is a context for one request: it notes how far that comes, bounds its dial and says which connections it may go over.
+// elapsed is the time since the leg was sent.
+func (f *flight) elapsed() time.Duration { return f.operation.client.transport.clock.Now() - f.started }
+
+// trace is a context for the leg's request: it notes how far that comes, bounds its dial and says which connections it may go over.
 // The secrets go onto the request when a connection stands, which is after the gate approved of the address, and before the
 // first byte is written; header is nil where none belong there.
-func (o *outgoing) trace(ctx context.Context, header http.Header, p *progress) context.Context {
+func (f *flight) trace(ctx context.Context, header http.Header) context.Context {
+	p := &f.progress
 	if end, ok := ctx.Deadline(); ok {
 		p.end = end
 		ctx = context.WithValue(ctx, grantEnd{}, &p.end)
 	}
-	if o.identity != nil {
-		ctx = context.WithValue(ctx, identityKey{}, o.identity)
+	if f.operation.identity != nil {
+		ctx = context.WithValue(ctx, identityKey{}, f.operation.identity)
 	}
-	p.header, p.secrets = header, o.secrets
+	p.header, p.secrets = header, &f.operation.secrets
 	p.hooks = httptrace.ClientTrace{GetConn: p.getConn, GotConn: p.gotConn, WroteRequest: p.wroteRequest, GotFirstResponseByte: p.gotFirstByte}
 	return httptrace.WithClientTrace(ctx, &p.hooks)
 }
@@ -140,10 +167,10 @@ var (
 )
 
 // build makes the request.
-func (t *Transport) build(ctx context.Context, method string, out *outgoing, body []byte, p *progress) (*http.Request, error) {
+func (f *flight) build(ctx context.Context, method string, body []byte) (*http.Request, error) {
 	header := make(http.Header, 8)
-	ctx = out.trace(ctx, header, p)
-	req, err := http.NewRequestWithContext(ctx, method, out.server.URL, bytes.NewReader(body))
+	ctx = f.trace(ctx, header)
+	req, err := http.NewRequestWithContext(ctx, method, f.operation.server.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -154,58 +181,63 @@ func (t *Transport) build(ctx context.Context, method string, out *outgoing, bod
 	if body != nil {
 		header["Content-Type"], header["Accept"] = bodyType, acceptAny
 	}
-	if out.resume != "" {
+	if f.resume != "" {
 		header["Accept"] = acceptStream
-		header.Set("Last-Event-Id", out.resume)
+		header.Set("Last-Event-Id", f.resume)
 	}
 	header["User-Agent"] = userAgent
-	for name, values := range out.extra {
+	for name, values := range f.extra {
 		header[name] = values
 	}
-	if out.session != "" {
-		header.Set("Mcp-Session-Id", out.session)
+	if f.session != "" {
+		header.Set("Mcp-Session-Id", f.session)
 	}
-	if out.revision != "" {
-		if header["Mcp-Protocol-Version"] = revisionHeaders[out.revision]; header["Mcp-Protocol-Version"] == nil {
-			header.Set("Mcp-Protocol-Version", out.revision)
+	if f.revision != "" {
+		if header["Mcp-Protocol-Version"] = revisionHeaders[f.revision]; header["Mcp-Protocol-Version"] == nil {
+			header.Set("Mcp-Protocol-Version", f.revision)
 		}
 	}
 	return req, nil
 }
 
-// exchange is one request and its answer. The reply's status is 0 when none came.
-func (t *Transport) exchange(ctx context.Context, req *http.Request, out *outgoing, p *progress, grant time.Duration, deadline Deadline) (incomingReply, *Failure) {
-	started := t.clock.Now()
-	resp, err := t.http.RoundTrip(req)
+// carry is the request and its answer. The reply's status is 0 when none came.
+func (f *flight) carry(req *http.Request) *Failure {
+	resp, err := f.operation.client.transport.http.RoundTrip(req)
 	if err != nil {
-		return incomingReply{}, t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
+		return f.broken(req.Context(), err)
 	}
-	defer resp.Body.Close()
-	p.reach(headers)
-
-	out.secrets.hideIn(resp.Header)
-	body := &bounded{body: resp.Body}
-	reply, failure, err := readReply(resp, body, out)
-	p.bytes(body.read)
-	if err != nil {
-		failure = t.broken(ctx, out.exchange(), err, p, grant, deadline, t.clock.Now()-started)
-	}
-	reply.status, reply.tls = resp.StatusCode, tlsInfo(resp.TLS)
-	return reply, failure
+	return f.receive(req.Context(), resp)
 }
 
-// readReply makes of a response what it means. An error is one of reading, which only the caller can judge.
-func readReply(resp *http.Response, body *bounded, out *outgoing) (incomingReply, *Failure, error) {
-	ex := out.exchange()
+// receive reads the answer.
+func (f *flight) receive(ctx context.Context, resp *http.Response) *Failure {
+	defer resp.Body.Close()
+	f.progress.reach(headers)
+	f.operation.secrets.hideIn(resp.Header)
+	f.body.body = resp.Body
+	var failure *Failure
+	var err error
+	f.reply, failure, err = f.read(resp)
+	f.progress.bytes(f.body.read)
+	if err != nil {
+		failure = f.broken(ctx, err)
+	}
+	f.reply.status, f.reply.tls = resp.StatusCode, tlsInfo(resp.TLS)
+	return failure
+}
+
+// read makes of a response what it means. An error is one of reading, which only the caller can judge.
+func (f *flight) read(resp *http.Response) (incomingReply, *Failure, error) {
+	ex := f.exchange()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		failure, rpc := refusal(resp, body, out)
+		failure, rpc := f.refusal(resp)
 		return incomingReply{answer: answer{err: rpc}}, failure, nil
 	}
 	reply := incomingReply{session: resp.Header.Get("Mcp-Session-Id")}
 	if !visible(reply.session) {
 		return incomingReply{}, ex.malformed("the session id it gave is not visible ASCII"), nil
 	}
-	if out.message.ID == 0 {
+	if f.message.ID == 0 {
 		// Whatever came with the receipt of a notification is of no interest.
 		letEnd(resp.Body)
 		return reply, nil, nil
@@ -223,13 +255,13 @@ func readReply(resp *http.Response, body *bounded, out *outgoing) (incomingReply
 	media = strings.ToLower(strings.TrimSpace(media))
 	switch {
 	case media == "application/json":
-		reply.answer, err = readJSON(body, resp.ContentLength, out.message.ID, out.secrets.hide)
+		reply.answer, err = readJSON(&f.body, resp.ContentLength, f.message.ID, f.operation.secrets.hide)
 	case media == "text/event-stream":
 		var serve func(theirs)
-		if out.asked != nil {
-			serve = out.asked.answerTheirs
+		if f.serves {
+			serve = f.operation.answerTheirs
 		}
-		reply.answer, err = readStream(body, out.message.ID, &reply.place, out.secrets.hide, serve)
+		reply.answer, err = readStream(&f.body, f.message.ID, &reply.place, f.operation.secrets.hide, serve)
 		if err == nil {
 			letEnd(resp.Body)
 		}
@@ -289,15 +321,15 @@ func visible(id string) bool {
 
 // refusal is the failure for a status outside 2xx. A server that explains itself in JSON-RPC is quoted, unless the status
 // itself tells the operator what to do.
-func refusal(resp *http.Response, body io.Reader, out *outgoing) (*Failure, *rpcError) {
-	ex := out.exchange()
+func (f *flight) refusal(resp *http.Response) (*Failure, *rpcError) {
+	ex := f.exchange()
 	status := resp.StatusCode
 	say := ""
 	switch {
 	case status < 200:
 		say = "it switched to something that is not HTTP" // and its body is the bare connection
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		say = out.notLetIn(resp.Header)
+		say = f.notLetIn(resp.Header)
 	case status == http.StatusProxyAuthRequired:
 		say = "that is said by a proxy on the way, which wants a user and password of its own: they belong into HTTP_PROXY or HTTPS_PROXY"
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
@@ -311,9 +343,9 @@ func refusal(resp *http.Response, body io.Reader, out *outgoing) (*Failure, *rpc
 			say = "it redirects to " + quote(withoutQuery(to)) + ", and redirects are never followed: if that is its address now, correct its URL"
 		}
 	default:
-		data, _ := io.ReadAll(io.LimitReader(body, maxErrorBody))
-		data = out.secrets.hide(data)
-		if rpc := errorObject(data, out.message.ID); rpc != nil {
+		data, _ := io.ReadAll(io.LimitReader(&f.body, maxErrorBody))
+		data = f.operation.secrets.hide(data)
+		if rpc := errorObject(data, f.message.ID); rpc != nil {
 			return rpcRefusal(ex, status, rpc), rpc
 		}
 		say = "the status says that it did not do what was asked"
@@ -326,7 +358,7 @@ func refusal(resp *http.Response, body io.Reader, out *outgoing) (*Failure, *rpc
 
 // notLetIn says what was shown to a server that let nobody in, and what it asks for instead.
 func (o *outgoing) notLetIn(header http.Header) string {
-	credential := o.server.Credential
+	credential := &o.operation.server.Credential
 	say := "it wants a credential and none is configured"
 	switch {
 	case credential.OAuth.TokenURL != "":
@@ -397,16 +429,17 @@ func withoutQuery(location string) string {
 }
 
 // broken judges an error of connecting, sending or reading by how far the leg had come.
-func (t *Transport) broken(ctx context.Context, ex exchange, err error, p *progress, grant time.Duration, deadline Deadline, after time.Duration) *Failure {
+func (f *flight) broken(ctx context.Context, err error) *Failure {
+	ex, budget, after := f.exchange(), f.operation.deadline.budget, f.elapsed()
 	var refused *refusedAddress
 	if errors.As(err, &refused) {
 		return ex.refusedHost(refused)
 	}
-	phase, arrived := p.state()
+	phase, arrived := f.progress.state()
 	ended := ctx.Err() != nil
 	switch {
 	case phase < connected && ended:
-		return ex.unreachable(err, "connecting took "+whole(grant, deadline.budget))
+		return ex.unreachable(err, "connecting took "+whole(f.grant, budget))
 	case phase < connected:
 		return ex.unreachable(err, whyUnreachable(err))
 	case phase < written && strings.Contains(err.Error(), "client conn could not be established"):
@@ -415,7 +448,7 @@ func (t *Transport) broken(ctx context.Context, ex exchange, err error, p *progr
 		// With TLS 1.3 the server says so when the request is under way already, but it has not opened it.
 		return ex.unreachable(err, whyUnreachable(err))
 	case ended:
-		return ex.noAnswer(grant, deadline.budget, arrived)
+		return ex.noAnswer(f.grant, budget, arrived)
 	case errors.Is(err, errTooLarge):
 		return ex.failure(KindResponseTooLarge, AskedYes, err, "Response too large: %s answered %s with more than the limit of %d MiB; the rest was not read.",
 			named(ex.server), ex.method, MaxBody>>20)
@@ -539,7 +572,7 @@ type progress struct {
 	// For the hooks, which are one value with it so that a leg costs fewer. See trace.
 	hooks   httptrace.ClientTrace
 	header  http.Header
-	secrets secrets
+	secrets *secrets
 	end     time.Time
 }
 
