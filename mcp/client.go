@@ -67,57 +67,41 @@ type ServerInfo struct {
 }
 
 // CallTool calls one tool. A result that says the tool failed comes back beside a failure of kind tool_error.
-func (c *Client) CallTool(ctx context.Context, server Server, call ToolCall, budget Budget) (ToolResult, Spent, error) {
-	var result ToolResult
-	spent, err := c.operate(ctx, &server, budget, func(o *operation) (failure *Failure) {
-		result, failure = o.call(&call)
-		return failure
-	})
+func (c *Client) CallTool(ctx context.Context, server Server, call ToolCall, budget Budget) (result ToolResult, spent Spent, err error) {
+	o, failure := c.begin(ctx, &server, budget)
+	if failure == nil {
+		failure = o.call(&call, &result)
+	}
+	err = o.end(failure, &spent)
 	return result, spent, err
 }
 
 // ListTools walks the catalogue, all pages on one budget. Tools that cannot be taken are left out and named in Skipped.
-func (c *Client) ListTools(ctx context.Context, server Server, budget Budget) (Catalogue, Spent, error) {
-	var catalogue Catalogue
-	spent, err := c.operate(ctx, &server, budget, func(o *operation) *Failure {
-		var failure *Failure
+func (c *Client) ListTools(ctx context.Context, server Server, budget Budget) (catalogue Catalogue, spent Spent, err error) {
+	o, failure := c.begin(ctx, &server, budget)
+	if failure == nil {
 		catalogue, failure = o.listTools()
-		return failure
-	})
-	if err != nil {
+	}
+	if err = o.end(failure, &spent); err != nil {
 		return Catalogue{}, spent, err
 	}
 	return catalogue, spent, nil
 }
 
 // Ping asks the server whether it is there, and what it is.
-func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (ServerInfo, Spent, error) {
-	var info ServerInfo
-	spent, err := c.operate(ctx, &server, budget, func(o *operation) *Failure {
-		failure := o.ping()
+func (c *Client) Ping(ctx context.Context, server Server, budget Budget) (info ServerInfo, spent Spent, err error) {
+	o, failure := c.begin(ctx, &server, budget)
+	if failure == nil {
+		failure = o.ping()
 		info = o.info
 		info.TLS = o.tls
-		return failure
-	})
+	}
+	err = o.end(failure, &spent)
 	return info, spent, err
 }
 
-// operate opens the deadline, carries out one conversation and sees to its session afterwards.
-//
-// An operation waits for its server in converse, and thousands may wait at once: what is not needed meanwhile is done in functions
-// that return before, so that it is not on the stack, and what is needed is handed on by pointer.
-func (c *Client) operate(ctx context.Context, server *Server, budget Budget, converse func(*operation) *Failure) (Spent, error) {
-	o, failure := c.begin(ctx, server, budget)
-	if failure == nil {
-		failure = o.authorize()
-	}
-	if failure == nil {
-		failure = converse(o)
-	}
-	return o.end(failure)
-}
-
-// begin opens the deadline and reads what the server's settings refer to. Nothing is sent. There is an operation beside a failure too.
+// begin opens the deadline, reads what the server's settings refer to and gets the access token that they ask for. There is an
+// operation beside a failure too.
 func (c *Client) begin(ctx context.Context, server *Server, budget Budget) (o *operation, failure *Failure) {
 	// What is at a server is not undone by a caller who gives up: only the deadline ends a leg.
 	ctx = context.WithoutCancel(ctx)
@@ -129,25 +113,27 @@ func (c *Client) begin(ctx context.Context, server *Server, budget Budget) (o *o
 	if o.secrets, failure = server.resolve(); failure != nil {
 		return o, failure
 	}
-	o.identity, failure = server.identity()
-	return o, failure
+	if o.identity, failure = server.identity(); failure != nil {
+		return o, failure
+	}
+	return o, o.authorize()
 }
 
-// end is the account of the operation, which ended so, and has its session deleted.
-func (o *operation) end(failure *Failure) (Spent, error) {
-	spent := o.spent()
+// end gives the account of the operation, which ended so, and has its session deleted.
+func (o *operation) end(failure *Failure, spent *Spent) error {
+	*spent = o.spent()
 	if o.session != "" {
-		o.client.deleteSession(outgoing{operation: o, session: o.session, revision: o.info.Revision})
+		o.client.deleteSession(&flight{operation: o, session: o.session, revision: o.info.Revision})
 	}
 	if failure != nil {
-		return spent, failure
+		return failure
 	}
-	return spent, nil
+	return nil // failure itself would be an error that is not nil
 }
 
 // deleteSession tells the server that the session is over, so that it does not keep it for ever. It happens beside the
 // path, is no leg of the operation, and its answer is of no interest.
-func (c *Client) deleteSession(out outgoing) {
+func (c *Client) deleteSession(f *flight) {
 	select {
 	case c.slots <- struct{}{}:
 	default:
@@ -155,9 +141,8 @@ func (c *Client) deleteSession(out outgoing) {
 	}
 	c.deletions.Go(func() {
 		defer func() { <-c.slots }()
-		ctx, cancel := context.WithTimeout(out.operation.ctx, SessionDeletion)
+		ctx, cancel := context.WithTimeout(f.operation.ctx, SessionDeletion)
 		defer cancel()
-		f := &flight{outgoing: out}
 		req, err := f.build(ctx, http.MethodDelete, nil)
 		if err != nil {
 			return

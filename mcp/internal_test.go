@@ -118,9 +118,8 @@ func TestSecretDoesNotPrint(t *testing.T) {
 	}
 	token := Token{&issued{value: func() string { return "s3cret" }}}
 	o := &operation{secrets: s, token: token, server: Server{Identifier: "docs", Token: token}}
-	out := outgoing{operation: o}
-	f := &flight{outgoing: out}
-	for _, v := range []any{s, &s, out, f, *o, token, &token, Spent{Token: token}, []secrets{s}, map[string]secrets{"a": s}, errors.New(fmt.Sprint(s))} {
+	f := &flight{operation: o}
+	for _, v := range []any{s, &s, f, *o, token, &token, Spent{Token: token}, []secrets{s}, map[string]secrets{"a": s}, errors.New(fmt.Sprint(s))} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			if text := fmt.Sprintf(verb, v); strings.Contains(text, "s3cret") || strings.Contains(text, fmt.Sprintf("%x", "s3cret")) {
 				t.Errorf("%s of %T prints the secret: %s", verb, v, text)

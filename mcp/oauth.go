@@ -66,7 +66,7 @@ func (o *operation) authorize() *Failure {
 		// In what the authorization server says: the secret, and the header that it stands in.
 		pair := url.QueryEscape(o.server.Credential.OAuth.ClientID) + ":" + url.QueryEscape(secret)
 		o.secrets = o.secrets.hiding(secret).hiding(base64.StdEncoding.EncodeToString([]byte(pair)))
-		f := &flight{outgoing: outgoing{operation: o, message: message{Method: methodToken}}}
+		f := &flight{operation: o, message: message{Method: methodToken}}
 		token, failure := f.token(secret)
 		if failure != nil {
 			return failure

@@ -13,6 +13,10 @@ import (
 
 // operation is one conversation with one server, spending one deadline. It lives as long as the exported method that
 // opened it and is used by one goroutine.
+//
+// Thousands of operations may wait for their servers at once, and a stack of 8 kB is enough for each. So what comes before a
+// leg and after it is done in functions of its own, and what a leg needs is handed on by pointer: neither is on the stack
+// while the operation waits.
 type operation struct {
 	client   *Client
 	ctx      context.Context // values only
@@ -320,7 +324,7 @@ func (o *operation) resume(method string, reply *incomingReply, failure *Failure
 		}
 		time.Sleep(pause)
 		o.served = 0
-		again, cut := o.send(outgoing{message: message{ID: o.lastID, Method: method}, session: o.session, revision: o.info.Revision, resume: reply.place.id, serves: true})
+		again, cut := o.send(&flight{operation: o, message: message{ID: o.lastID, Method: method}, session: o.session, revision: o.info.Revision, resume: reply.place.id, serves: true})
 		switch {
 		case cut == nil:
 			return again, nil
@@ -352,20 +356,19 @@ func (o *operation) answerTheirs(asked theirs) {
 		answer = &reply{ID: asked.id, Result: struct{}{}}
 	}
 	name := "answer to " + strings.Trim(quote(asked.method), `"`)
-	_, _ = o.send(outgoing{message: message{Method: name, reply: answer}, session: o.session, revision: o.info.Revision})
+	_, _ = o.send(&flight{operation: o, message: message{Method: name, reply: answer}, session: o.session, revision: o.info.Revision})
 }
 
+// leg sends a request or a notification. One in the manner of the stateless revision has extra headers and no session.
 func (o *operation) leg(m message, extra http.Header) (*incomingReply, *Failure) {
 	if extra != nil {
-		return o.send(outgoing{message: m, extra: extra})
+		return o.send(&flight{operation: o, message: m, extra: extra})
 	}
 	o.served = 0
-	return o.send(outgoing{message: m, session: o.session, revision: o.info.Revision, serves: true})
+	return o.send(&flight{operation: o, message: m, session: o.session, revision: o.info.Revision, serves: true})
 }
 
-func (o *operation) send(out outgoing) (*incomingReply, *Failure) {
-	out.operation = o
-	f := &flight{outgoing: out}
+func (o *operation) send(f *flight) (*incomingReply, *Failure) {
 	failure := f.send()
 	if f.reply.status == http.StatusUnauthorized {
 		o.token = Token{}
@@ -376,16 +379,16 @@ func (o *operation) send(out outgoing) (*incomingReply, *Failure) {
 	return &f.reply, failure
 }
 
-// call calls the tool, and reads what it brought.
-func (o *operation) call(call *ToolCall) (ToolResult, *Failure) {
+// call calls the tool, and reads what it brought into result.
+func (o *operation) call(call *ToolCall, result *ToolResult) *Failure {
 	if failure := o.refuse(call); failure != nil {
-		return ToolResult{}, failure
+		return failure
 	}
 	raw, failure := o.callTool(call)
 	if failure != nil {
-		return ToolResult{}, failure
+		return failure
 	}
-	return o.read(call, raw)
+	return o.read(call, raw, result)
 }
 
 // refuse is the failure of a call that is not fit to be sent.
@@ -397,20 +400,20 @@ func (o *operation) refuse(call *ToolCall) *Failure {
 }
 
 // read makes of the answer to a call what it means.
-func (o *operation) read(call *ToolCall, raw json.RawMessage) (ToolResult, *Failure) {
-	result, err := parseToolResult(raw)
-	if err != nil {
-		return result, o.reread(methodCallTool, "%s", err)
+func (o *operation) read(call *ToolCall, raw json.RawMessage, result *ToolResult) *Failure {
+	var err error
+	if *result, err = parseToolResult(raw); err != nil {
+		return o.reread(methodCallTool, "%s", err)
 	}
 	if !result.IsError {
-		return result, nil
+		return nil
 	}
 	o.relabel(KindToolError)
 	said := "it did not say why"
 	if result.Text != "" {
 		said = "it said " + quote(result.Text)
 	}
-	return result, exchange{server: o.server.Identifier, method: methodCallTool}.failure(KindToolError, AskedYes, nil,
+	return exchange{server: o.server.Identifier, method: methodCallTool}.failure(KindToolError, AskedYes, nil,
 		"Tool error: tool %s of %s failed; %s.", quote(call.Name), named(o.server.Identifier), said)
 }
 

@@ -34,26 +34,15 @@ func NewTransport(rt http.RoundTripper, clock Clock) *Transport {
 	return &Transport{http: rt, clock: clock}
 }
 
-// outgoing is one leg as its operation wants it sent.
-type outgoing struct {
-	operation *operation
-	message   message
-	session   string      // Mcp-Session-Id, once the server gave one
-	revision  string      // Mcp-Protocol-Version, once agreed on
-	extra     http.Header // what the stateless revision repeats in headers
-	resume    string      // the event after which a stream is taken up again; then the message is not sent, but awaited
-	serves    bool        // the operation answers what the server asks meanwhile
-}
-
 // resumed marks the legs that take a stream up again.
 const resumed = " (resumed)"
 
-func (o *outgoing) exchange() exchange {
-	method := o.message.Method
-	if o.resume != "" {
+func (f *flight) exchange() exchange {
+	method := f.message.Method
+	if f.resume != "" {
 		method += resumed
 	}
-	return exchange{server: o.operation.server.Identifier, method: method}
+	return exchange{server: f.operation.server.Identifier, method: method}
 }
 
 // incomingReply is what a leg brought. Beside a failure it holds what the server said of it: the status, and the JSON-RPC
@@ -67,10 +56,17 @@ type incomingReply struct {
 	place   place       // where an event stream that ended without an answer can be taken up again
 }
 
-// flight is one leg under way. It is one value, which is on the heap because net/http's hooks point to it: a leg waits for its
-// answer, and what is in here is neither copied from frame to frame of that stack nor allocated piece by piece.
+// flight is one leg, as its operation wants it sent and under way. It is one value, which is on the heap because net/http's
+// hooks point to it: what a leg needs while it waits is neither copied from frame to frame nor allocated piece by piece.
 type flight struct {
-	outgoing
+	operation *operation
+	message   message
+	session   string      // Mcp-Session-Id, once the server gave one
+	revision  string      // Mcp-Protocol-Version, once agreed on
+	extra     http.Header // what the stateless revision repeats in headers
+	resume    string      // the event after which a stream is taken up again; then the message is not sent, but awaited
+	serves    bool        // the operation answers what the server asks meanwhile
+
 	grant    time.Duration
 	started  time.Duration // by the clock
 	progress progress
@@ -357,8 +353,8 @@ func (f *flight) refusal(resp *http.Response) (*Failure, *rpcError) {
 }
 
 // notLetIn says what was shown to a server that let nobody in, and what it asks for instead.
-func (o *outgoing) notLetIn(header http.Header) string {
-	credential := &o.operation.server.Credential
+func (f *flight) notLetIn(header http.Header) string {
+	credential := &f.operation.server.Credential
 	say := "it wants a credential and none is configured"
 	switch {
 	case credential.OAuth.TokenURL != "":
