@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -187,7 +189,8 @@ func (s *Store) importSettledBefore(ctx context.Context, server string, claim in
 	return report, err
 }
 
-// cleanCatalogue returns copies that can be stored, every remote name once.
+// cleanCatalogue returns copies with text that can be stored, every remote name once. Their JSON is cleaned by [cleanTool],
+// where it has to be.
 func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool, []SkippedTool) {
 	unique := make([]ImportedTool, 0, len(tools))
 	out := make([]SkippedTool, 0, len(skipped))
@@ -197,12 +200,6 @@ func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool
 	seen := make(map[string]bool, len(tools))
 	for _, tool := range tools {
 		tool.RemoteName, tool.Title, tool.Description = cleanText(tool.RemoteName), cleanText(tool.Title), cleanText(tool.Description)
-		// Model APIs refuse what is no text, such as half of an emoji.
-		tool.ModelSchema = cleanJSON(tool.ModelSchema)
-		if !bytes.Equal(tool.InputSchema, tool.ModelSchema) { // mostly they are equal, and then both are clean
-			tool.InputSchema = keepJSON(tool.InputSchema)
-		}
-		tool.Annotations = keepJSON(tool.Annotations)
 		tool.NotOffered, tool.NotCallable = cleanText(tool.NotOffered), cleanText(tool.NotCallable)
 		if seen[tool.RemoteName] {
 			out = append(out, SkippedTool{Name: tool.RemoteName, Reason: "the server lists a tool of this name more than once; the first one counts"})
@@ -212,6 +209,17 @@ func cleanCatalogue(tools []ImportedTool, skipped []SkippedTool) ([]ImportedTool
 		unique = append(unique, tool)
 	}
 	return unique, out
+}
+
+// cleanTool returns the tool with JSON that can be stored.
+func cleanTool(tool ImportedTool) ImportedTool {
+	// Model APIs refuse what is no text, such as half of an emoji.
+	tool.ModelSchema = cleanJSON(tool.ModelSchema)
+	if !bytes.Equal(tool.InputSchema, tool.ModelSchema) { // mostly they are equal, and then both are clean
+		tool.InputSchema = keepJSON(tool.InputSchema)
+	}
+	tool.Annotations = keepJSON(tool.Annotations)
+	return tool
 }
 
 func settleImport(ctx context.Context, tx pgx.Tx, server string, claim int64, tools []ImportedTool, skipped []SkippedTool,
@@ -228,32 +236,40 @@ func settleImport(ctx context.Context, tx pgx.Tx, server string, claim int64, to
 		return ImportReport{}, err
 	}
 	skipped = append(skipped[:len(skipped):len(skipped)], homeless...)
-	written, err := upsertTools(ctx, tx, server, tools)
-	if err != nil {
+	report := ImportReport{Skipped: len(skipped)}
+	var added, changed []ImportedTool
+	for _, tool := range tools {
+		before, ok := known[tool.RemoteName]
+		if !ok || !tool.equals(before) { // what equals a row is as clean as that
+			tool = cleanTool(tool)
+		}
+		switch {
+		case !ok:
+			report.Imported++
+			added = append(added, tool)
+		case before.OrphanedAt != nil:
+			report.Revived++
+			changed = append(changed, tool)
+		case !tool.equals(before):
+			report.Changed++
+			changed = append(changed, tool)
+		default:
+			report.Unchanged++
+		}
+	}
+	if err := writeTools(ctx, tx, addTools, server, added); err != nil {
 		return ImportReport{}, err
 	}
-	orphaned, err := orphanTools(ctx, tx, server, known, tools)
-	if err != nil {
+	if err := writeTools(ctx, tx, changeTools, server, changed); err != nil {
+		return ImportReport{}, err
+	}
+	if report.Orphaned, err = orphanTools(ctx, tx, server, known, tools); err != nil {
 		return ImportReport{}, err
 	}
 	if err := writeSkipped(ctx, tx, server, skipped, spent); err != nil {
 		return ImportReport{}, err
 	}
-	if err := writeImported(ctx, tx, server, len(tools), len(skipped)); err != nil {
-		return ImportReport{}, err
-	}
-	report := ImportReport{Skipped: len(skipped), Orphaned: orphaned, Unchanged: len(tools) - len(written)}
-	for _, remoteName := range written {
-		switch before, ok := known[remoteName]; {
-		case !ok:
-			report.Imported++
-		case before.orphaned:
-			report.Revived++
-		default:
-			report.Changed++
-		}
-	}
-	return report, nil
+	return report, writeImported(ctx, tx, server, len(tools), len(skipped))
 }
 
 // releaseImport is the fence: it finds the lease that the claim holds and gives it up, and by that locks the server's row,
@@ -269,33 +285,22 @@ func releaseImport(ctx context.Context, tx pgx.Tx, server string, claim int64) e
 	return err
 }
 
-// knownTool is what an import must know about a row that is there already.
-type knownTool struct {
-	name       string
-	remoteName string
-	orphaned   bool
-}
-
-func toolsByRemoteName(ctx context.Context, tx pgx.Tx, server string) (map[string]knownTool, error) {
-	rows, err := tx.Query(ctx, `select name, remote_name, orphaned_at is not null from mcp_tool where server = $1`, server)
+func toolsByRemoteName(ctx context.Context, tx pgx.Tx, server string) (map[string]Tool, error) {
+	rows, err := tx.Query(ctx, `select `+toolColumns+` from mcp_tool t where t.server = $1`, server)
 	if err != nil {
 		return nil, err
 	}
-	tools, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (knownTool, error) {
-		var t knownTool
-		err := row.Scan(&t.name, &t.remoteName, &t.orphaned)
-		return t, err
-	})
-	byRemoteName := make(map[string]knownTool, len(tools))
+	tools, err := pgx.CollectRows(rows, scanTool)
+	byRemoteName := make(map[string]Tool, len(tools))
 	for _, t := range tools {
-		byRemoteName[t.remoteName] = t
+		byRemoteName[t.RemoteName] = t
 	}
 	return byRemoteName, err
 }
 
 // nameTools gives each tool the name its row has, or a new one its plain name, or its hashed name where another tool of
 // whichever server has the plain one. Tools with neither name free are returned apart.
-func nameTools(ctx context.Context, tx pgx.Tx, tools []ImportedTool, known map[string]knownTool) ([]ImportedTool, []SkippedTool, error) {
+func nameTools(ctx context.Context, tx pgx.Tx, tools []ImportedTool, known map[string]Tool) ([]ImportedTool, []SkippedTool, error) {
 	var wanted []string
 	for _, tool := range tools {
 		if _, ok := known[tool.RemoteName]; !ok {
@@ -318,7 +323,7 @@ func nameTools(ctx context.Context, tx pgx.Tx, tools []ImportedTool, known map[s
 	var homeless []SkippedTool
 	for _, tool := range tools {
 		if before, ok := known[tool.RemoteName]; ok {
-			tool.Name = before.name
+			tool.Name = before.Name
 		} else if taken[tool.Name] {
 			tool.Name = tool.HashedName
 			if tool.Name == "" || taken[tool.Name] {
@@ -332,70 +337,80 @@ func nameTools(ctx context.Context, tx pgx.Tx, tools []ImportedTool, known map[s
 	return named, homeless, nil
 }
 
-// upsertTools writes the rows that are new or differ, and returns their remote names.
-func upsertTools(ctx context.Context, tx pgx.Tx, server string, tools []ImportedTool) ([]string, error) {
-	names := make([]string, len(tools))
-	remoteNames := make([]string, len(tools))
-	schemas := make([]json.RawMessage, len(tools))
-	annotations := make([]json.RawMessage, len(tools))
-	modelSchemas := make([]json.RawMessage, len(tools))
-	same := make([]bool, len(tools))     // as the input schema, as most are: it is sent once
-	titles := make([]string, len(tools)) // of this and what follows, empty is null
-	descriptions := make([]string, len(tools))
-	notOffered := make([]string, len(tools))
-	notCallable := make([]string, len(tools))
-	for i, tool := range tools {
-		names[i], remoteNames[i] = tool.Name, tool.RemoteName
-		titles[i], descriptions[i] = tool.Title, tool.Description
-		schemas[i], annotations[i], modelSchemas[i] = tool.InputSchema, tool.Annotations, tool.ModelSchema
-		if same[i] = bytes.Equal(tool.InputSchema, tool.ModelSchema); same[i] {
-			modelSchemas[i] = nil
-		}
-		notOffered[i], notCallable[i] = tool.NotOffered, tool.NotCallable
-	}
-	// json has no equality: its text is compared. Rows that are equal are left out beforehand, because a conflict that
-	// updates nothing locks its row all the same. In order of the names, so that two imports wait for each other in one order.
-	rows, err := tx.Query(ctx, `
-		insert into mcp_tool as t (server, name, remote_name, title, description, input_schema, annotations, model_schema,
+// equals tells whether the row says of the tool what the server does. JSON is compared as text: its order is kept.
+func (t ImportedTool) equals(row Tool) bool {
+	return t.Title == row.Title && t.Description == row.Description && bytes.Equal(t.InputSchema, row.InputSchema) &&
+		bytes.Equal(t.Annotations, row.Annotations) && bytes.Equal(t.ModelSchema, row.ModelSchema) &&
+		t.NotOffered == row.NotOffered && t.NotCallable == row.NotCallable
+}
+
+// What [writeTools] does. Nobody else writes this server's rows meanwhile (see [releaseImport]), so that a tool without a
+// row needs no look for one.
+const (
+	addTools = `
+		insert into mcp_tool (server, name, remote_name, title, description, input_schema, annotations, model_schema,
 			not_offered, not_callable)
-		select $1, i.name, i.remote_name, i.title, i.description, i.input_schema, i.annotations, i.model_schema, i.not_offered,
-			i.not_callable
-		from (
-			select name, remote_name, nullif(title, '') as title, nullif(description, '') as description,
-				input_schema, annotations, case when same then input_schema else model_schema end as model_schema,
-				nullif(not_offered, '') as not_offered, nullif(not_callable, '') as not_callable
-			from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::json[], $7::json[], $8::json[], $9::bool[], $10::text[],
-					$11::text[])
-				as i (name, remote_name, title, description, input_schema, annotations, model_schema, same, not_offered, not_callable)
-		) as i
-		left join mcp_tool t on t.server = $1 and t.remote_name = i.remote_name
-		where t.name is null
-			or (t.title, t.description, t.input_schema::text, t.annotations::text, t.model_schema::text, t.not_offered,
-					t.not_callable, t.orphaned_at)
-				is distinct from (i.title, i.description, i.input_schema::text, i.annotations::text, i.model_schema::text,
-					i.not_offered, i.not_callable, null::timestamptz)
-		order by i.name collate "C"
-		on conflict (server, remote_name) do update
-		set title = excluded.title, description = excluded.description, input_schema = excluded.input_schema,
-			annotations = excluded.annotations, model_schema = excluded.model_schema, not_offered = excluded.not_offered,
-			not_callable = excluded.not_callable, orphaned_at = null, updated_at = clock_timestamp()
-		returning t.remote_name`,
-		server, names, remoteNames, titles, descriptions, schemas, annotations, modelSchemas, same, notOffered, notCallable)
-	if err != nil {
-		return nil, err
+		select $1, name, remote_name, nullif(title, ''), nullif(description, ''), input_schema, annotations,
+			case when same then input_schema else model_schema end, nullif(not_offered, ''), nullif(not_callable, '')
+		from ` + toolsToWrite
+	changeTools = `
+		update mcp_tool t
+		set title = nullif(i.title, ''), description = nullif(i.description, ''), input_schema = i.input_schema,
+			annotations = i.annotations, model_schema = case when i.same then i.input_schema else i.model_schema end,
+			not_offered = nullif(i.not_offered, ''), not_callable = nullif(i.not_callable, ''), orphaned_at = null,
+			updated_at = clock_timestamp()
+		from ` + toolsToWrite + `
+		where t.server = $1 and t.name = i.name`
+	toolsToWrite = `
+		unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::json[], $7::json[], $8::json[], $9::bool[], $10::text[],
+				$11::text[])
+			as i (name, remote_name, title, description, input_schema, annotations, model_schema, same, not_offered, not_callable)`
+)
+
+// toolsAtOnce is how many tools one statement writes: so many that its round trip does not count, so few that their schemas
+// are no message of megabytes.
+const toolsAtOnce = 128
+
+func writeTools(ctx context.Context, tx pgx.Tx, statement, server string, tools []ImportedTool) error {
+	// In order of the names, so that two imports wait for each other in one order.
+	slices.SortFunc(tools, func(a, b ImportedTool) int { return strings.Compare(a.Name, b.Name) })
+	for tools := range slices.Chunk(tools, toolsAtOnce) {
+		names := make([]string, len(tools))
+		remoteNames := make([]string, len(tools))
+		schemas := make([]json.RawMessage, len(tools))
+		annotations := make([]json.RawMessage, len(tools))
+		modelSchemas := make([]json.RawMessage, len(tools))
+		same := make([]bool, len(tools))     // as the input schema, as most are: it is sent once
+		titles := make([]string, len(tools)) // of this and what follows, empty is null
+		descriptions := make([]string, len(tools))
+		notOffered := make([]string, len(tools))
+		notCallable := make([]string, len(tools))
+		for i, tool := range tools {
+			names[i], remoteNames[i] = tool.Name, tool.RemoteName
+			titles[i], descriptions[i] = tool.Title, tool.Description
+			schemas[i], annotations[i], modelSchemas[i] = tool.InputSchema, tool.Annotations, tool.ModelSchema
+			if same[i] = bytes.Equal(tool.InputSchema, tool.ModelSchema); same[i] {
+				modelSchemas[i] = nil
+			}
+			notOffered[i], notCallable[i] = tool.NotOffered, tool.NotCallable
+		}
+		if _, err := tx.Exec(ctx, statement, server, names, remoteNames, titles, descriptions, schemas, annotations, modelSchemas,
+			same, notOffered, notCallable); err != nil {
+			return err
+		}
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	return nil
 }
 
 // orphanTools marks the tools that are known and no longer there.
-func orphanTools(ctx context.Context, tx pgx.Tx, server string, known map[string]knownTool, live []ImportedTool) (int, error) {
+func orphanTools(ctx context.Context, tx pgx.Tx, server string, known map[string]Tool, live []ImportedTool) (int, error) {
 	still := make(map[string]bool, len(live))
 	for _, tool := range live {
 		still[tool.RemoteName] = true
 	}
 	var vanished []string
 	for name, tool := range known {
-		if !still[name] && !tool.orphaned {
+		if !still[name] && tool.OrphanedAt == nil {
 			vanished = append(vanished, name)
 		}
 	}

@@ -339,6 +339,44 @@ func TestToolsOfTwoServersThatWantOneName(t *testing.T) {
 	diff(t, "report when none is", store.ImportReport{Unchanged: 1, Skipped: 1, Orphaned: 1}, b.importTools("a", third, fourth))
 }
 
+// So many that they are written by several statements.
+func TestManyTools(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	tools := make([]store.ImportedTool, 300)
+	wantRows := func(title string) {
+		t.Helper()
+		for i := range tools {
+			tools[i] = tool("docs", fmt.Sprintf("t%d", (i+150)%len(tools))) // not in order of the names
+			tools[i].Title = fmt.Sprintf("%s %d", title, i)
+			tools[i].ModelSchema = json.RawMessage(fmt.Sprintf(`{"type":"object","title":"%s %d"}`, title, i))
+			if i%2 == 0 {
+				tools[i].InputSchema = tools[i].ModelSchema
+			}
+		}
+		report := b.importTools("docs", tools...)
+		if n := report.Imported + report.Changed; n != len(tools) {
+			t.Errorf("%+v, want all %d written", report, len(tools))
+		}
+		got := make(map[string]store.Tool)
+		all, err := b.Tools(t.Context(), "docs")
+		if err != nil || len(all) != len(tools) {
+			t.Fatalf("%d tools, %v, want %d", len(all), err, len(tools))
+		}
+		for _, row := range all {
+			got[row.Name] = row
+		}
+		for _, want := range tools {
+			row := got[want.Name]
+			diff(t, want.Name, []string{want.RemoteName, want.Title, string(want.InputSchema), string(want.ModelSchema)},
+				[]string{row.RemoteName, row.Title, string(row.InputSchema), string(row.ModelSchema)})
+		}
+	}
+	wantRows("new")
+	wantRows("changed")
+	diff(t, "report of the same again", store.ImportReport{Unchanged: len(tools)}, b.importTools("docs", tools...))
+}
+
 func TestImportsOfTwoServersThatWantOneNameAtOnce(t *testing.T) {
 	b := newBench(t)
 	servers := []string{"a", "b", "c", "d"}
