@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 )
 
@@ -55,7 +56,6 @@ func (m message) encode() ([]byte, error) {
 		m.reply.JSONRPC, value = "2.0", m.reply
 	}
 	var b bytes.Buffer
-	b.Grow(512)
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(value); err != nil {
@@ -224,14 +224,22 @@ func plain(raw json.RawMessage) string {
 // readJSON reads an answer that is one JSON body. hide takes out of it what must not be kept.
 // Length is what the server says that the body has, or less than 0.
 func readJSON(body io.Reader, length, id int64, hide func([]byte) []byte) (answer, error) {
-	var data bytes.Buffer
-	if length > 0 {
-		data.Grow(int(min(length, 128<<10)) + bytes.MinRead) // no more on a stranger's word
+	const most = 128 << 10 // on a stranger's word
+	// The end is found past the last byte: with room for one more, a body of its declared length needs no other buffer.
+	data := make([]byte, 0, min(cmp.Or(max(length, 0), 511), most)+1)
+	for {
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return parseAnswer(hide(data), id)
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		if len(data) == cap(data) {
+			data = slices.Grow(data, len(data))
+		}
 	}
-	if _, err := data.ReadFrom(body); err != nil {
-		return answer{}, err
-	}
-	return parseAnswer(hide(data.Bytes()), id)
 }
 
 var errTooLarge = errors.New("body passes the limit")
