@@ -108,6 +108,9 @@ func (k *resultKind) complete() bool {
 
 // texts are the strings in a list of whatever.
 func texts(list json.RawMessage) []string {
+	if list == nil { // as nearly always, and finding that out by reading it costs an error
+		return nil
+	}
 	var entries []json.RawMessage
 	_ = json.Unmarshal(list, &entries)
 	var found []string

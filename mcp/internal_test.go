@@ -321,7 +321,7 @@ func FuzzLocalToolName(f *testing.F) {
 		f.Add(strings.Repeat("a", 32), seed, true)
 	}
 	f.Fuzz(func(t *testing.T, identifier, remote string, hashed bool) {
-		if !identifierForm.MatchString(identifier) {
+		if !ValidIdentifier(identifier) {
 			t.Skip("no identifier")
 		}
 		name := LocalToolName(identifier, remote, hashed)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -72,11 +71,15 @@ type OAuth struct {
 	SecretInBody bool
 }
 
-// Identifiers have a form that stands in a tool's local name without quoting.
-var identifierForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
-
-// ValidIdentifier tells whether a server can go by this name.
-func ValidIdentifier(identifier string) bool { return identifierForm.MatchString(identifier) }
+// ValidIdentifier tells whether a server can go by this name: 1 to 32 characters that stand in a tool's local name without quoting.
+func ValidIdentifier(identifier string) bool {
+	for i := range len(identifier) {
+		if c := identifier[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return false
+		}
+	}
+	return identifier != "" && len(identifier) <= 32
+}
 
 // headersOfOurOwn may not be taken by what an operator configures: the protocol's own must win.
 var headersOfOurOwn = map[string]bool{
