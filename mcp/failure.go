@@ -78,12 +78,12 @@ func NotCallable(server, tool, why string) *Failure {
 		quote(tool), named(server), why))
 }
 
-// SpentBeforeStart is the failure of a job whose own limit passed while it waited in the queue. The limit is not known
-// any more by then; what is named is the setting.
+// SpentBeforeStart is the failure of a job whose own limit passed before it was begun. The limit is not known any more by
+// then; what is named is the setting.
 func SpentBeforeStart(server string) *Failure {
 	return &Failure{Kind: KindBudgetSpent, Asked: AskedNo, Server: server, Message: fmt.Sprintf(
-		"Budget spent: nothing was sent and %s was not asked, because the job waited in the queue until its own limit had passed. "+
-			"Enqueue it with a longer asynq Timeout or Deadline, or add workers.", named(server))}
+		"Budget spent: nothing was sent and %s was not asked, because the job waited until its own limit had passed: in the queue, "+
+			"or for Postgres. Enqueue it with a longer asynq Timeout or Deadline; where jobs wait in the queue, add workers.", named(server))}
 }
 
 // Interrupted is the failure of a step whose worker died while the operation ran.

@@ -166,8 +166,13 @@ func (s *Store) runMissing(ctx context.Context, claim *Claim) error {
 	rows, err := s.pool.Query(ctx, `select `+runColumns+` from agent_run r where r.id = $1`, *claim.Step.RunID)
 	run, err := one(rows, err, scanRun)
 	if err != nil {
-		return err
+		return takenError{err}
 	}
 	claim.Run = &run
 	return nil
 }
+
+// takenError is that a claim was taken, and that not all could be read that belongs to it.
+type takenError struct{ error }
+
+func (e takenError) Unwrap() error { return e.error }

@@ -201,9 +201,18 @@ func Refused(err error) bool {
 // [Options].LockTimeout.
 func Locked(err error) bool { return sqlState(err) == "55P03" }
 
-// Unheard tells whether a statement may have been carried out although it failed: it may have been sent, and no reply came.
+// Unheard tells whether a statement may have been carried out although it failed: it may have been sent, and what became of
+// it was not heard. A connection that ends with a word of its own (a server that shuts down, a pooler whose server is gone)
+// says nothing about the statement before it.
 func Unheard(err error) bool {
-	return err != nil && !pgconn.SafeToRetry(err) && sqlState(err) == ""
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, new(takenError)):
+		return true
+	case errors.As(err, &refused):
+		return refused.Severity == "FATAL" || refused.Severity == "PANIC" || strings.HasPrefix(refused.Code, "08") || refused.Code == "40003"
+	}
+	return err != nil && !pgconn.SafeToRetry(err)
 }
 
 // one reads the only row of a query; no row is [ErrNotFound].

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -179,5 +180,34 @@ func TestARowThatSomebodyHasLocked(t *testing.T) {
 	unlock()
 	if _, err := s.SettleStep(t.Context(), claim.Step, succeeded); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestUnheard(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	ended := connect(t, b.hand.Config().ConnString())
+	_, terminated := ended.Exec(t.Context(), `select pg_terminate_backend(pg_backend_pid())`)
+	_, afterwards := ended.Exec(t.Context(), `select 1`)
+	late, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, slow := connect(t, b.hand.Config().ConnString()).Exec(late, `select pg_sleep(60)`)
+	_, refused := b.hand.Exec(t.Context(), `insert into mcp_server (identifier, name, url) values ('docs', 'docs', 'x')`)
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"none":                               {nil, false},
+		"a connection that was ended":        {terminated, true},
+		"one that was not there any more":    {afterwards, false},
+		"no reply in time":                   {slow, true},
+		"what Postgres has found fault with": {refused, false},
+	} {
+		if name != "none" && test.err == nil {
+			t.Errorf("%s is no error: nothing was tried", name)
+		}
+		if got := store.Unheard(test.err); got != test.want {
+			t.Errorf("%s (%v): unheard %v, want %v", name, test.err, got, test.want)
+		}
 	}
 }

@@ -13,34 +13,35 @@ type attempts struct {
 	steps map[uuid.UUID]attempt
 }
 
+// attempt is what an attempt leaves behind that did not settle its step.
 type attempt struct {
 	underWay bool
 	unheard  bool // its claim may stand in the row
+	acted    bool // its claim stands in the row, and was acted on
 }
 
-// begin tells whether an attempt may begin, which then has to end, and whether a claim of an earlier one may stand in the row
-// without its having heard so.
-func (a *attempts) begin(step uuid.UUID) (unheard, ok bool) {
+// begin tells whether an attempt may begin, which then has to end, and what the one before has left.
+func (a *attempts) begin(step uuid.UUID) (before attempt, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before := a.steps[step]
+	before = a.steps[step]
 	if before.underWay {
-		return false, false
+		return attempt{}, false
 	}
 	if a.steps == nil {
 		a.steps = map[uuid.UUID]attempt{}
 	}
 	a.steps[step] = attempt{underWay: true}
-	return before.unheard, true
+	return before, true
 }
 
-// end ends an attempt. unheard is whether its claim, or one before, may stand in the row.
-func (a *attempts) end(step uuid.UUID, unheard bool) {
+// end ends an attempt, which leaves this.
+func (a *attempts) end(step uuid.UUID, leaves attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if unheard {
-		a.steps[step] = attempt{unheard: true}
-	} else {
+	if leaves == (attempt{}) {
 		delete(a.steps, step)
+	} else {
+		a.steps[step] = leaves
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/hibiken/asynq"
 
@@ -26,7 +27,7 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 	}
 
 	if job.last { // asynq would put it away if it waited, and no row brings it back
-		err = w.joinLane(ctx, payload.Server)
+		err = w.joinLane(ctx, payload.Server, job)
 	} else {
 		var place entry
 		place, err = w.enterLane(ctx, payload.Server, job)
@@ -37,7 +38,8 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 	if err != nil {
 		return err
 	}
-	defer w.leaveLane(payload.Server)
+	leaveLane := sync.OnceFunc(func() { w.leaveLane(payload.Server) })
+	defer leaveLane()
 	claim, err := w.claimImport(ctx, payload.Server, job)
 	if err != nil {
 		return err
@@ -49,12 +51,17 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, mcp.Spent{}, failure)
 	}
 
+	if left := job.left(); left != nil && *left <= 0 {
+		return w.failImport(ctx, task, job, payload.Server, claim.Claim, mcp.Spent{}, mcp.SpentBeforeStart(payload.Server))
+	}
+
 	server := w.tokens.lend(ServerOf(*claim.Server))
 	budget := w.budgetFor(claim.Server, job)
 	w.metrics.begun(payload.Server)
 	found, spent, failure := contained(w, payload.Server, budget, func() (mcp.Catalogue, mcp.Spent, error) {
 		return w.client.ListTools(ctx, server, budget)
 	})
+	leaveLane() // what is left to do may have to wait, and not for the server
 	w.metrics.ended(payload.Server, "import", spent, failure)
 	w.tokens.keep(server, spent)
 	if failure != nil {
@@ -65,9 +72,9 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 }
 
 func (w *Worker) claimImport(ctx context.Context, server string, job job) (claim store.ImportClaim, err error) {
-	err = w.beforehand(ctx, importOf(server)+" could not be claimed, so it was not begun", func(ctx context.Context) (err error) {
+	err = w.beforehand(ctx, job, importOf(server)+" could not be claimed, so it was not begun", func(ctx context.Context) (err error) {
 		claim, err = w.store.ClaimImport(ctx, store.ImportRequest{
-			Server: server, Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
+			Server: server, Worker: w.name, Budget: w.budget, Job: job.left(), Margin: LeaseMargin,
 		})
 		return err
 	})

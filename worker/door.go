@@ -1,13 +1,16 @@
 package worker
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // door lets handlers in, until it is shut, and knows when all have left.
 type door struct {
 	closing chan struct{} // closed once it is shut
 
 	mu     sync.Mutex
-	closed bool
+	closed time.Time // zero: it is open
 	inside sync.WaitGroup
 }
 
@@ -17,10 +20,11 @@ func newDoor() *door { return &door{closing: make(chan struct{})} }
 func (d *door) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.closed {
-		d.inside.Add(1)
+	if !d.closed.IsZero() {
+		return false
 	}
-	return !d.closed
+	d.inside.Add(1)
+	return true
 }
 
 func (d *door) leave() { d.inside.Done() }
@@ -29,8 +33,15 @@ func (d *door) leave() { d.inside.Done() }
 func (d *door) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed = true
+	d.closed = time.Now()
 	close(d.closing)
+}
+
+// openUntil tells whether it is open, or was shut no longer ago than that.
+func (d *door) openUntil(after time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed.IsZero() || time.Since(d.closed) < after
 }
 
 // wait waits, once it is shut, until nobody is inside.

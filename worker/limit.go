@@ -219,16 +219,23 @@ func (l *lanes) miss(ago time.Duration, taken bool) {
 	}
 }
 
-// room tells which servers have jobs that wait, and places that nobody has, here or elsewhere.
-func (l *lanes) room() (servers []string) {
+// room tells which servers have jobs that wait, and places that nobody has, here or elsewhere; and from which queues jobs were
+// called that have not come.
+func (l *lanes) room() (servers, queues []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for server, lane := range l.servers {
-		if len(lane.parked) > 0 && lane.underWay < lane.limit+lane.spare {
-			servers = append(servers, server)
+		if len(lane.parked) == 0 || lane.underWay >= lane.limit+lane.spare {
+			continue
+		}
+		servers = append(servers, server)
+		for _, job := range lane.called {
+			if !slices.Contains(queues, job.queue) {
+				queues = append(queues, job.queue)
+			}
 		}
 	}
-	return servers
+	return servers, queues
 }
 
 // quiet tells for which servers jobs waited, and have not for as long as that.
@@ -269,7 +276,7 @@ func (l *lanes) crowded() (servers []string) {
 
 // enterLane takes a place in the server's lane, if there is one.
 func (w *Worker) enterLane(ctx context.Context, server string, job job) (entry, error) {
-	found, err := w.learnLimit(ctx, server)
+	found, err := w.learnLimit(ctx, server, job)
 	if err != nil {
 		return entry{}, err
 	}
@@ -304,8 +311,8 @@ func sentAway(server string, e entry, limits store.JobLimits) error {
 }
 
 // joinLane takes a place in the server's lane whether there is one or not.
-func (w *Worker) joinLane(ctx context.Context, server string) error {
-	_, err := w.learnLimit(ctx, server)
+func (w *Worker) joinLane(ctx context.Context, server string, job job) error {
+	_, err := w.learnLimit(ctx, server, job)
 	if err == nil {
 		w.lanes.join(server)
 	}
@@ -314,12 +321,12 @@ func (w *Worker) joinLane(ctx context.Context, server string) error {
 
 // learnLimit reads the limit of a server that this worker has not met before, and tells whether there is one. From then on
 // each claim brings it.
-func (w *Worker) learnLimit(ctx context.Context, server string) (found bool, err error) {
+func (w *Worker) learnLimit(ctx context.Context, server string, job job) (found bool, err error) {
 	if w.lanes.knows(server) {
 		return true, nil
 	}
 	var limits map[string]int
-	err = w.beforehand(ctx, fmt.Sprintf("the limit of server %q could not be read", server), func(ctx context.Context) (err error) {
+	err = w.beforehand(ctx, job, fmt.Sprintf("the limit of server %q could not be read", server), func(ctx context.Context) (err error) {
 		limits, err = w.store.MaxInFlight(ctx, []string{server})
 		return err
 	})
@@ -369,7 +376,7 @@ func (w *Worker) callAll() {
 }
 
 // callWaiting fills places that no operation of this worker gave back: a limit was raised, or another worker took the
-// tasks that were called. Where no task is left in the queues, they have been taken: the other has places to spare, for which
+// tasks that were called. Where no task is left in their queues, they have been taken: the other has places to spare, for which
 // more are called, so that none of this one's stay empty for it.
 func (w *Worker) callWaiting(ctx context.Context) {
 	tick := time.NewTicker(callInterval)
@@ -380,11 +387,11 @@ func (w *Worker) callWaiting(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		servers := w.lanes.room()
+		servers, queues := w.lanes.room()
 		if len(servers) == 0 {
 			continue
 		}
-		if left, err := w.queue.pending(ctx); err == nil && left == 0 {
+		if left, err := w.queue.pending(ctx, queues); err == nil && left == 0 {
 			w.lanes.miss(callInterval, true)
 		} else {
 			w.lanes.miss(comingTime, false)
@@ -398,7 +405,6 @@ func (w *Worker) callWaiting(ctx context.Context) {
 // watchLanes learns of limits that were changed, and says where no job waits any more.
 func (w *Worker) watchLanes(ctx context.Context) {
 	for wait(ctx, time.Second) {
-		w.claims.look(w.log)
 		w.learnLimits(ctx)
 		for _, server := range w.lanes.quiet(quietTime) {
 			w.log.WithField("server", server).Infof("no job has waited for server %q for %s", server, quietTime)

@@ -154,8 +154,8 @@ func TestAPlaceIsKeptForAJobThatWasCalled(t *testing.T) {
 	if another, _, ok := l.next("docs"); ok {
 		t.Errorf("%+v is called into the place that was kept for less than an hour", another)
 	}
-	if got := l.room(); len(got) != 1 || got[0] != "docs" {
-		t.Errorf("there is room at %v, want docs", got)
+	if servers, queues := l.room(); !slices.Equal(servers, []string{"docs"}) || !slices.Equal(queues, []string{QueueAgent}) {
+		t.Errorf("there is room at %v for jobs of queues %v, want docs and %s", servers, queues, QueueAgent)
 	}
 	l.miss(0, false) // the workers are busy: whoever takes it
 	wantCalled(t, l, called{"3", QueueAgent, 0})

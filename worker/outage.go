@@ -8,18 +8,26 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// calmTime is for how long nothing may fail before an outage is over: while some tries fail and others do not, it goes on.
-const calmTime = 10 * time.Second
+const (
+	// patience is for how long nothing must have succeeded before what fails is an outage: while some tries fail and others do
+	// not, it is none. It is longer than the time between two sweeps.
+	patience = 7 * time.Second
+
+	// untriedTime is for how long nothing must have been tried before an outage is over because something else succeeds.
+	untriedTime = 30 * time.Second
+)
 
 // outage says once that something cannot be done, and once that it can again, however often it is tried meanwhile. Safe for
 // concurrent use.
 type outage struct {
 	cannot, canAgain string // sentences without their ends
 
-	mu     sync.Mutex
-	since  time.Time // zero while all is well
-	failed time.Time // last
-	back   time.Time // when it first succeeded after that; zero: it has not
+	mu        sync.Mutex
+	said      bool
+	since     time.Time // the first failure after the last success; zero: there is none
+	failed    time.Time // last
+	succeeded time.Time // last
+	others    time.Time // when something else first succeeded after the last failure that needs the same; zero: it has not
 }
 
 // note hears how a try ended.
@@ -28,33 +36,39 @@ func (o *outage) note(log logrus.FieldLogger, err error) {
 	defer o.mu.Unlock()
 	now := time.Now()
 	if err == nil {
-		if o.back.IsZero() {
-			o.back = now
-		}
-		o.tell(log, now)
+		o.succeeded = now
+		o.over(log, now)
 		return
 	}
-	o.failed, o.back = now, time.Time{}
+	o.failed, o.others = now, time.Time{}
 	if o.since.IsZero() {
 		o.since = now
+	}
+	if !o.said && now.Sub(o.succeeded) >= patience {
+		o.said = true
 		log.WithError(err).Error(o.cannot + "; it is tried again, and the end of it is told")
 	}
 }
 
-// look tells that it is over where there are no more tries to hear of.
-func (o *outage) look(log logrus.FieldLogger) {
+// also hears that something else succeeded that needs the same, which counts where there are no more tries.
+func (o *outage) also(log logrus.FieldLogger) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tell(log, time.Now())
+	now := time.Now()
+	if o.others.IsZero() {
+		o.others = now
+	}
+	if now.Sub(o.failed) >= untriedTime {
+		o.over(log, o.others)
+	}
 }
 
-// tell needs the lock.
-func (o *outage) tell(log logrus.FieldLogger, now time.Time) {
-	if o.since.IsZero() || o.back.IsZero() || now.Sub(o.failed) < calmTime {
-		return
+// over needs the lock.
+func (o *outage) over(log logrus.FieldLogger, at time.Time) {
+	if o.said {
+		log.Infof("%s, after %s", o.canAgain, at.Sub(o.since).Round(time.Second))
 	}
-	log.Infof("%s, after %s", o.canAgain, o.back.Sub(o.since).Round(time.Second))
-	o.since = time.Time{}
+	o.said, o.since = false, time.Time{}
 }
 
 // pause is for how long to let it be: the longer, the longer it lasts, and not the same for all who ask.
@@ -66,4 +80,23 @@ func (o *outage) pause() time.Duration {
 		pause = min(max(time.Since(o.since)/4, pause), 10*time.Second)
 	}
 	return pause + rand.N(pause)
+}
+
+// seldomTime is between two that are said of something that may happen many times a second.
+const seldomTime = 10 * time.Second
+
+// seldom tells when something may be said again. Safe for concurrent use.
+type seldom struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (s *seldom) now() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.last) < seldomTime {
+		return false
+	}
+	s.last = time.Now()
+	return true
 }

@@ -85,3 +85,21 @@ func TestNoJobIsLostWhilePostgresIsAway(t *testing.T) {
 		t.Errorf("the server was called %d times, want once for each of %d steps", got, len(many)+2)
 	}
 }
+
+// The end of an outage is told where no job comes any more, because something else sees it.
+func TestTheEndOfAnOutageIsToldWithoutAJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	b.addServer("docs", server.URL)
+	b.start(worker.Options{})
+	restore := b.cutOff()
+	id, task := b.step(worker.StepPayload{Server: "docs"}, asynq.MaxRetry(0), asynq.Timeout(3*time.Second))
+	b.await("the log to say that no job can be begun", func() bool { return b.said("no job can be begun") == 1 })
+	b.awaitTask(task, asynq.TaskStateArchived)
+	restore()
+	if step := b.awaitStep(id); step.FailureKind != "budget_spent" {
+		t.Errorf("the step is %s, %s", step.Status, step.FailureKind)
+	}
+	b.await("the log to say that jobs are begun again", func() bool { return b.said("jobs are begun again") == 1 })
+}

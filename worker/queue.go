@@ -62,9 +62,9 @@ func (q *queue) known(do func() error) error {
 	return err
 }
 
-// pending counts the tasks that no worker has taken yet.
-func (q *queue) pending(ctx context.Context) (n int64, err error) {
-	for name := range queues {
+// pending counts the tasks of these queues that no worker has taken yet.
+func (q *queue) pending(ctx context.Context, names []string) (n int64, err error) {
+	for _, name := range names {
 		in, err := q.redis.LLen(ctx, "asynq:{"+name+"}:pending").Result()
 		if err != nil {
 			return 0, fmt.Errorf("count the tasks of queue %s: %w", name, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,11 +27,12 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		return w.refuseStep(ctx, task, job, request, invalid)
 	}
 
-	var began bool
-	if request.Unheard, began = w.attempts.begin(request.ID); !began {
+	before, began := w.attempts.begin(request.ID)
+	if !began {
 		return w.underWay(ctx, task, job, request.ID)
 	}
-	end := func() { w.attempts.end(request.ID, request.Unheard) }
+	leaves := before
+	end := func() { w.attempts.end(request.ID, leaves) }
 	settling := false
 	defer func() {
 		if !settling {
@@ -40,8 +42,8 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 
 	lane, place := request.Server, entry{ok: true}
 	var err error
-	if request.Unheard { // no other worker can take it
-		err = w.joinLane(ctx, lane)
+	if before.unheard { // no other worker can take it
+		err = w.joinLane(ctx, lane, job)
 	} else {
 		place, err = w.enterLane(ctx, lane, job)
 	}
@@ -51,10 +53,11 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 	if !place.ok {
 		// Its row is added so that it is there to be seen, and to be woken should its task be lost meanwhile.
 		request.JobLimits = w.queue.limits(job.queue, job.id)
-		return cmp.Or(w.addStep(ctx, request), sentAway(lane, place, request.JobLimits))
+		return cmp.Or(w.addStep(ctx, request, job), sentAway(lane, place, request.JobLimits))
 	}
-	defer func() { w.leaveLane(lane) }()
-	claim, err := w.claimStep(ctx, &request)
+	leaveLane := sync.OnceFunc(func() { w.leaveLane(lane) })
+	defer leaveLane()
+	claim, err := w.claimStep(ctx, request, job, &leaves)
 	if err != nil {
 		return err
 	}
@@ -73,14 +76,18 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		w.leave(task, taskResult{Step: claim.Step.ID.String(), Status: claim.Step.Status})
 		return nil
 	case store.Settled:
+		leaves = attempt{}
 		return w.tellStep(task, job, claim.Step)
 	case store.Interrupted:
+		leaves = attempt{}
 		w.logStep(job, claim.Step, mcp.Spent{}, storedFailure(claim.Step))
 		return w.tellStep(task, job, claim.Step)
 	}
 
+	leaves.acted = true
 	result, spent, failure := w.callTool(ctx, claim, job)
 	ended := time.Now()
+	leaveLane() // what is left to do may have to wait, and not for the server
 	outcome := outcomeOf(result, spent, failure)
 	var settled store.Step
 	settling = true
@@ -88,6 +95,7 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		what: "step " + claim.Step.ID.String(), task: job.id, failure: failure, over: end, stay: job.last,
 		write: func(ctx context.Context) (err error) {
 			settled, err = w.store.SettleStep(ctx, claim.Step, outcome)
+			leaves.acted = err != nil && !errors.Is(err, store.ErrClaimLost)
 			return err
 		},
 		wrote: func() {
@@ -101,6 +109,9 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 		return w.tellStep(task, job, settled)
 	case errors.Is(err, store.ErrClaimLost):
 		w.logUnsettled(s, err)
+		if _, err := w.store.Step(ctx, claim.Step.ID); errors.Is(err, store.ErrNotFound) {
+			return settledFailure{fmt.Sprintf("The row of %s was removed while it was carried out, so what came of it is in the worker's log alone. It is not repeated.", s.what)}
+		}
 	}
 	return busy(fmt.Sprintf("the outcome of %s could not be written down yet: %s", s.what, err), nil, nil)
 }
@@ -109,7 +120,7 @@ func (w *Worker) step(ctx context.Context, task *asynq.Task, job job) error {
 // read: the payload's, or the task's, or one made of the task's.
 func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp.Failure) {
 	request := store.StepRequest{
-		Worker: w.name, Budget: w.budget, Job: job.left, Margin: LeaseMargin,
+		Worker: w.name, Budget: w.budget, Job: job.left(), Margin: LeaseMargin,
 		Interrupted: interrupted,
 	}
 	var err error
@@ -136,25 +147,29 @@ func (w *Worker) stepRequest(task *asynq.Task, job job) (store.StepRequest, *mcp
 	return request, nil
 }
 
-func (w *Worker) addStep(ctx context.Context, request store.StepRequest) error {
-	return w.beforehand(ctx, fmt.Sprintf("the row of step %s, which has to wait, could not be added", request.ID), func(ctx context.Context) error {
+func (w *Worker) addStep(ctx context.Context, request store.StepRequest, job job) error {
+	return w.beforehand(ctx, job, fmt.Sprintf("the row of step %s, which has to wait, could not be added", request.ID), func(ctx context.Context) error {
 		return w.store.AddStep(ctx, request)
 	})
 }
 
-// claimStep claims a step. Where its claim may have been taken without a reply, the request says so from then on.
-func (w *Worker) claimStep(ctx context.Context, request *store.StepRequest) (claim store.Claim, err error) {
-	err = w.beforehand(ctx, fmt.Sprintf("step %s could not be claimed, so it was not begun", request.ID), func(ctx context.Context) (err error) {
-		claim, err = w.store.ClaimStep(ctx, *request)
+// claimStep claims a step. leaves is what the attempt leaves: its claim may have been taken without a reply. Then it is tried
+// again here, because no other worker can take the step, and once the lease of that claim is over nobody would.
+func (w *Worker) claimStep(ctx context.Context, request store.StepRequest, job job, leaves *attempt) (claim store.Claim, err error) {
+	cannot := fmt.Sprintf("step %s could not be claimed, so it was not begun", request.ID)
+	ask := func(ctx context.Context) (err error) {
+		request.Job, request.Unheard = job.left(), leaves.unheard && !leaves.acted
+		claim, err = w.store.ClaimStep(ctx, request)
+		leaves.unheard = err != nil && (leaves.unheard || store.Unheard(err))
 		return err
-	})
-	var unclaimed unclaimedError
-	switch {
-	case err == nil:
-		request.Unheard = false
-	case errors.As(err, &unclaimed) && (request.Unheard || store.Unheard(err)):
-		request.Unheard, unclaimed.stay = true, true // no other worker can take it, and nobody would, once its lease is over
-		return claim, unclaimed
+	}
+	err = w.beforehand(ctx, job, cannot, ask)
+	if leaves.unheard && !job.last {
+		job.last = true // as good as: it must not go back either
+		if !w.again(job.given) {
+			return claim, keptInVain(err)
+		}
+		err = w.beforehand(ctx, job, cannot, ask)
 	}
 	return claim, err
 }
@@ -162,7 +177,7 @@ func (w *Worker) claimStep(ctx context.Context, request *store.StepRequest) (cla
 // underWay tells the queue of a step that this worker has under way already, by another of its tasks.
 func (w *Worker) underWay(ctx context.Context, task *asynq.Task, job job, id uuid.UUID) error {
 	step := store.Step{ID: id, Status: "pending", ClaimedBy: w.name} // as long as it has no row
-	err := w.beforehand(ctx, fmt.Sprintf("step %s could not be read", id), func(ctx context.Context) error {
+	err := w.beforehand(ctx, job, fmt.Sprintf("step %s could not be read", id), func(ctx context.Context) error {
 		found, err := w.store.Step(ctx, id)
 		switch {
 		case err == nil:
@@ -191,9 +206,24 @@ func (w *Worker) tellBusy(task *asynq.Task, job job, step store.Step) error {
 }
 
 // beforehand asks Postgres for what must be known before a job is begun. Where Postgres is away, or somebody has locked the
-// row, the error is an unclaimedError; what it refuses for the job's own sake is the job's failure. cannot says what could
-// not be done.
-func (w *Worker) beforehand(ctx context.Context, cannot string, ask func(context.Context) error) error {
+// row, the error is an unclaimedError, and a job that asynq would put away is kept here and tried again; what Postgres refuses
+// for the job's own sake is the job's failure. cannot says what could not be done.
+func (w *Worker) beforehand(ctx context.Context, job job, cannot string, ask func(context.Context) error) error {
+	for said := false; ; said = true {
+		err := w.askBeforehand(ctx, cannot, ask)
+		if !job.last || !errors.As(err, new(unclaimedError)) {
+			return err
+		}
+		if !said {
+			w.log.WithError(err).WithField("task", job.id).Log(w.levelOf(err), "a task is kept here until it can be begun")
+		}
+		if !w.again(job.given) {
+			return keptInVain(err)
+		}
+	}
+}
+
+func (w *Worker) askBeforehand(ctx context.Context, cannot string, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, ClaimTime)
 	defer cancel()
 	err := ask(ctx)
@@ -211,14 +241,29 @@ func (w *Worker) beforehand(ctx context.Context, cannot string, ask func(context
 	return nil
 }
 
+// again waits a moment before something is tried once more, and tells whether it may be: not when asynq has given the task up,
+// and not for long where the worker stops.
+func (w *Worker) again(given context.Context) bool {
+	return wait(given, time.Second) && w.door.openUntil(goodbyeTime)
+}
+
 // unclaimedError sends a job back for which Postgres could not be asked. Nothing was sent. It does not count as a try.
 type unclaimedError struct {
 	error
 	after time.Duration
-	stay  bool // it must not go back
+	kept  bool // until asynq gave it up, or the worker stopped
 }
 
 func (e unclaimedError) Unwrap() error { return e.error }
+
+func keptInVain(err error) error {
+	var unclaimed unclaimedError
+	if !errors.As(err, &unclaimed) {
+		return err
+	}
+	unclaimed.kept = true
+	return unclaimed
+}
 
 // callTool is the operation itself. What makes the step impossible is found before anything is sent.
 func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.ToolResult, mcp.Spent, *mcp.Failure) {
@@ -238,6 +283,9 @@ func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.
 	}
 	if claim.NotCallable != "" {
 		return refused(mcp.NotCallable(step.Server, step.Tool, claim.NotCallable))
+	}
+	if left := job.left(); left != nil && *left <= 0 {
+		return refused(mcp.SpentBeforeStart(step.Server))
 	}
 	call := mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments, InputSchema: claim.HeaderSchema}
 	server := w.tokens.lend(ServerOf(*claim.Server))
@@ -274,19 +322,28 @@ func outcomeOf(result mcp.ToolResult, spent mcp.Spent, failure *mcp.Failure) sto
 // row follows.
 func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, request store.StepRequest, failure *mcp.Failure) error {
 	var settled store.Step
-	var refused, began bool
-	var over func()
-	if request.Unheard, began = w.attempts.begin(request.ID); began {
-		over = func() { w.attempts.end(request.ID, false) }
+	var refused bool
+	var unheard error // of a try whose reply was lost
+	over := func() {}
+	if before, began := w.attempts.begin(request.ID); began {
+		request.Unheard = before.unheard && !before.acted
+		over = func() { w.attempts.end(request.ID, before) }
 	}
 	err := w.settle(ctx, settlement{
-		what: "step " + request.ID.String(), task: job.id, failure: failure, over: over,
+		what: "step " + request.ID.String(), task: job.id, failure: failure, over: func() { over() },
 		write: func(ctx context.Context) error {
 			row, now, err := w.store.RefuseStep(ctx, request, rowFailure(failure))
-			settled, refused = row, refused || now
+			switch {
+			case err == nil:
+				ours := unheard != nil && row.ClaimedBy == w.name && row.FailureMessage == failure.Message
+				settled, refused = row, refused || now || ours
+			case store.Unheard(err):
+				unheard = err
+			}
 			return err
 		},
 		wrote: func() {
+			over = func() { w.attempts.end(request.ID, attempt{}) }
 			if refused {
 				w.logStep(job, settled, mcp.Spent{}, failure)
 			}

@@ -610,6 +610,39 @@ func TestAnInterruptedStep(t *testing.T) {
 	})
 }
 
+// A row that somebody deletes while its step runs takes the step's end along, and does not have it carried out anew.
+func TestARowThatIsDeletedWhileItsStepRuns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	held := b.heldCall(worker.Options{})
+	b.exec(`delete from agent_step where id = $1`, held.step)
+	close(held.release)
+	if task := b.awaitTask(held.task, asynq.TaskStateArchived, asynq.TaskStateCompleted, asynq.TaskStateRetry); task.State != asynq.TaskStateArchived || !strings.Contains(task.LastErr, "was removed while it was carried out") {
+		t.Errorf("the task is %s: %s", task.State, task.LastErr)
+	}
+	if got := len(held.server.Sent("tools/call")); got != 1 {
+		t.Errorf("the server was called %d times", got)
+	}
+}
+
+// A claim may take longer than its job: what is left then counts, and nothing is begun where that is nothing.
+func TestAJobWhoseTimePassesWhileItIsClaimed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	server := mcptest.New(t, mcptest.Options{})
+	b.addServer("docs", server.URL)
+	b.exec(`create function slow_claim() returns trigger language plpgsql as $$ begin perform pg_sleep(4); return new; end $$`)
+	b.exec(`create trigger slow_claim before insert on agent_step for each row execute function slow_claim()`)
+	b.start(worker.Options{})
+	id, _ := b.step(worker.StepPayload{Server: "docs"}, asynq.Timeout(2*time.Second))
+	if step := b.awaitStep(id); step.FailureKind != "budget_spent" || step.Asked != "no" {
+		t.Errorf("the step is %s, %s, asked %s: %s", step.Status, step.FailureKind, step.Asked, step.FailureMessage)
+	}
+	if got := len(server.Sent("tools/call")); got != 0 {
+		t.Errorf("the tool was called %d times", got)
+	}
+}
+
 func TestTheJobsOwnLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -623,7 +656,7 @@ func TestTheJobsOwnLimit(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond) // asynq keeps deadlines in whole seconds of the wall clock
 		b.start(worker.Options{})
 		step := b.awaitStep(id)
-		if step.FailureKind != "budget_spent" || step.Asked != "no" || !strings.Contains(step.FailureMessage, "waited in the queue") {
+		if step.FailureKind != "budget_spent" || step.Asked != "no" || !strings.Contains(step.FailureMessage, "waited until its own limit had passed") {
 			t.Errorf("the row is %s, asked %s: %s", step.FailureKind, step.Asked, step.FailureMessage)
 		}
 		var errs []store.ImportError
@@ -650,7 +683,8 @@ func TestTheJobsOwnLimit(t *testing.T) {
 	t.Run("tightens the budget", func(t *testing.T) {
 		id, info := b.step(worker.StepPayload{Server: "docs"}, asynq.Timeout(2*time.Second))
 		step := b.awaitStep(id)
-		if step.FailureKind != "no_answer" || !strings.Contains(step.FailureMessage, "its budget of 2 s") {
+		// What the claim took is off it, which shows where the machine is busy.
+		if step.FailureKind != "no_answer" || !strings.Contains(step.FailureMessage, "its budget of 2 s") && !strings.Contains(step.FailureMessage, "its budget of 1.") {
 			t.Errorf("the row is %s: %s", step.FailureKind, step.FailureMessage)
 		}
 		if step.BudgetMS == nil || *step.BudgetMS > 2000 {

@@ -60,6 +60,9 @@ func (w *Worker) settleInterrupted(ctx context.Context) error {
 			w.logStep(job{}, step, mcp.Spent{}, storedFailure(step))
 		}
 		w.metrics.reaped("interrupted", len(settled))
+		if err == nil {
+			w.claims.also(w.log)
+		}
 		if err != nil || len(settled) < sweepBatch {
 			return err
 		}

@@ -43,7 +43,7 @@ const (
 
 // lockTime is how long a statement of a worker's waits for a row that somebody else has locked. It has a connection all that
 // time, which others need.
-const lockTime = 2 * time.Second
+const lockTime = 500 * time.Millisecond
 
 // StoreOptions are how a worker's store is best opened. A dozen connections is more than the steps of one server can hold
 // while somebody has locked their rows, where neither concurrency nor max_in_flight were raised.
@@ -80,6 +80,7 @@ type Worker struct {
 	tokens   tokens
 	lanes    *lanes
 	claims   outage
+	locks    seldom // that a row is locked by somebody else
 	metrics  *Metrics
 	health   *Health
 	log      logrus.FieldLogger
@@ -230,19 +231,27 @@ func (w *Worker) stopped() bool {
 // job is what asynq knows about a task.
 type job struct {
 	id, queue string
-	// left is what the job's own Timeout or Deadline leaves of it. asynq sets 30 minutes where a backend sets neither.
-	left *time.Duration
+	// end is when its own Timeout or Deadline is over. asynq sets 30 minutes where a backend sets neither; zero: there is none.
+	end  time.Time
 	last bool // asynq delivers it this once: its tries are used up, or it was to have none
+	// given ends when asynq gives the task up: its time is over, or this worker has taken too long to stop.
+	given context.Context
+}
+
+// left is what the job's own limit leaves of it now; nil: it has none.
+func (j job) left() *time.Duration {
+	if j.end.IsZero() {
+		return nil
+	}
+	left := time.Until(j.end)
+	return &left
 }
 
 func jobOf(ctx context.Context) job {
-	var j job
+	j := job{given: ctx}
 	j.id, _ = asynq.GetTaskID(ctx)
 	j.queue, _ = asynq.GetQueueName(ctx)
-	if end, ok := ctx.Deadline(); ok {
-		left := time.Until(end)
-		j.left = &left
-	}
+	j.end, _ = ctx.Deadline()
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, ok := asynq.GetMaxRetry(ctx)
 	j.last = ok && retried >= most
@@ -269,38 +278,26 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 	defer w.health.settledNow()
 	err := w.uncrashed(context.WithoutCancel(ctx), task, job)
 	var unclaimed unclaimedError
-	if errors.As(err, &unclaimed) && (job.last || unclaimed.stay) {
-		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), "a task is kept here until it can be begun")
-		err = w.stay(ctx, task, job)
+	if errors.As(err, &unclaimed) && unclaimed.kept && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		w.expire(context.WithoutCancel(ctx), task, job)
 	}
 	if err != nil && !errors.Is(err, asynq.SkipRetry) { // what is settled has its own line; asynq itself is quiet about the rest
 		goes := "a task goes back into the queue"
-		if job.last && ctx.Err() == nil {
+		switch {
+		case !job.last || ctx.Err() != nil:
+		case unclaimed.kept: // and asynq puts it away
+			w.onceAsynqIsDone(func() error { return w.queue.run(job.queue, job.id) })
+		default:
 			goes = "a task is archived, because its tries are used up"
 		}
-		w.log.WithError(err).WithField("task", job.id).Log(levelOf(err), goes)
+		w.log.WithError(err).WithField("task", job.id).Log(w.levelOf(err), goes)
 	}
 	return err
 }
 
-// stay carries a task out that could not be begun and must not go back: it is tried here until it can be begun, or its own
-// time is up.
-func (w *Worker) stay(ctx context.Context, task *asynq.Task, job job) (err error) {
-	own := context.WithoutCancel(ctx)
-	for wait(ctx, time.Second) {
-		if err = w.uncrashed(own, task, jobOf(ctx)); !errors.As(err, new(unclaimedError)) {
-			return err
-		}
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		w.expire(own, task, job)
-	}
-	return unclaimedError{error: ctx.Err()} // asynq has seen to it: put it back, or away where its time is up
-}
-
-func levelOf(err error) logrus.Level {
+func (w *Worker) levelOf(err error) logrus.Level {
 	switch {
-	case store.Locked(err):
+	case store.Locked(err) && w.locks.now():
 		return logrus.WarnLevel
 	case parked(err), errors.As(err, new(unclaimedError)):
 		return logrus.DebugLevel // there may be thousands, and a line of its own tells of them all
@@ -344,13 +341,17 @@ func (w *Worker) expire(ctx context.Context, task *asynq.Task, job job) {
 	if told == nil {
 		putAway = w.queue.remove // another task of its step's, or the row, says what there is to say
 	}
+	w.onceAsynqIsDone(func() error { return putAway(job.queue, job.id) })
+}
+
+// onceAsynqIsDone does something to a task that asynq still has: it moves it to where it waits, or is put away, right after
+// its handler has returned, or it has told that the task failed.
+func (w *Worker) onceAsynqIsDone(do func() error) {
 	w.background.Go(func() {
-		// asynq is about to deliver it again and again, and moves it to where it waits for that right after it told us.
-		for range 50 {
-			if err := putAway(job.queue, job.id); err == nil || errors.Is(err, redis.ErrClosed) || w.stopped() {
+		for end := time.Now().Add(goodbyeTime); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			if err := do(); err == nil || errors.Is(err, redis.ErrClosed) || errors.Is(err, asynq.ErrTaskNotFound) {
 				return
 			}
-			time.Sleep(100 * time.Millisecond)
 		}
 	})
 }
@@ -415,8 +416,8 @@ func (w *Worker) budgetFor(server *store.Server, job job) mcp.Budget {
 		row = *server
 	}
 	budget := BudgetOf(row, w.budget)
-	if job.left != nil {
-		budget = budget.Tighten(*job.left)
+	if left := job.left(); left != nil {
+		budget = budget.Tighten(*left)
 	}
 	return budget
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+
+	"legwork/mcp"
 )
 
 // deadStep inserts a step that a dead worker left running, whose lease is over in a second, and returns when that is.
@@ -146,6 +148,63 @@ func TestLockedRows(t *testing.T) {
 	}
 	s.allSucceed(counting, locked)
 	s.awaitEnd(lockedDead)
+}
+
+// Jobs that asynq would put away are kept while their rows are locked, before they are begun and when they end; they take the
+// places of their own servers alone, and a worker that stops does not wait for the locks.
+func TestLockedRowsOfJobsWithoutTries(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	release := make(chan struct{})
+	counting := newServer(t, answer)
+	holding := newServer(t, held(release))
+	s.add("docs", counting.URL, 5*time.Second, 0)
+	s.add("locked", counting.URL, 5*time.Second, 0)
+	s.add("ending", holding.URL, 60*time.Second, 2)
+	p := s.worker(settings{"LEGWORK_SHUTDOWN_TIMEOUT": "120"})
+	s.allSucceed(counting, s.steps(20, "docs", writes))
+
+	ending := s.steps(2, "ending", writes, asynq.MaxRetry(0))
+	holding.awaitCalls(t, 2)
+	var waiting []uuid.UUID
+	for range 30 {
+		waiting = append(waiting, s.row("locked", writes))
+	}
+	tx, err := s.sql.Begin(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(context.Background(), `select from agent_step where id = any($1) for update`, append(waiting, ending...)); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range waiting {
+		s.enqueue(id, "locked", writes, asynq.MaxRetry(0))
+	}
+	close(release)
+	p.AwaitSaying("a task is kept here until it can be begun")
+	p.AwaitSaying("a task is kept here until its outcome is written down")
+	s.allSucceed(counting, s.steps(100, "docs", writes))
+	s.allSucceed(holding, s.steps(10, "ending", writes))
+
+	p.Signal(syscall.SIGTERM)
+	began := time.Now()
+	if code := p.End(); code != 0 {
+		t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
+	}
+	if took := time.Since(began); took > 60*time.Second {
+		t.Errorf("it took %s to stop", took)
+	}
+	if err := tx.Rollback(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	s.worker(nil)
+	s.allSucceed(counting, waiting)
+	for id, row := range s.awaitAll(ending, bound) { // what came of them was with the worker that stopped
+		if n := holding.called(id); n != 1 || row.Status != "succeeded" && row.FailureKind != string(mcp.KindInterrupted) {
+			t.Errorf("step %s was called %d times and is %s", id, n, brief(row))
+		}
+	}
 }
 
 // Steps that wait are looked after without being read as a whole: their arguments may be megabytes each.

@@ -74,14 +74,18 @@ func TestNothingIsStranded(t *testing.T) {
 		t.Parallel()
 		s, counting := stranded(t)
 		link, databaseURL := s.cutInFront(s.databaseURL)
-		behindLink := settings{"LEGWORK_DATABASE_URL": databaseURL, "LEGWORK_MCP_OPERATION_TIMEOUT": "5"}
+		behindLink := settings{"LEGWORK_DATABASE_URL": databaseURL, "LEGWORK_MCP_OPERATION_TIMEOUT": "100"}
 		first := s.worker(behindLink)
 		link.breakAll()
 		ids := s.steps(10, "docs", writes, asynq.MaxRetry(0))
 		first.AwaitSaying("no job can be begun")
 		first.Signal(syscall.SIGTERM)
+		began := time.Now()
 		if code := first.End(); code != 0 {
 			t.Errorf("exit code %d, want 0:\n%s", code, first.Tail(20))
+		}
+		if took := time.Since(began); took > 45*time.Second {
+			t.Errorf("it took %s to stop, though no operation ran", took)
 		}
 		link.restore()
 		s.worker(behindLink)
