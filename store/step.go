@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 )
 
@@ -85,7 +86,7 @@ const newRun = `run as (
 
 func (s *Step) columns() []any {
 	return []any{
-		&s.ID, &s.RunID, &s.Position, &s.Kind, (*zeronull.Text)(&s.Server), (*zeronull.Text)(&s.Tool),
+		(*zeronull.UUID)(&s.ID), &s.RunID, &s.Position, &s.Kind, (*zeronull.Text)(&s.Server), (*zeronull.Text)(&s.Tool),
 		(*[]byte)(&s.Arguments), &s.Status, &s.Claim, (*zeronull.Text)(&s.ClaimedBy), &s.LeaseExpiresAt,
 		(*zeronull.Text)(&s.FailureKind), (*zeronull.Text)(&s.FailureMessage), (*zeronull.Text)(&s.Asked),
 		(*[]byte)(&s.Result), &s.BudgetMS, (*[]byte)(&s.Legs), &s.CreatedAt, &s.StartedAt, &s.FinishedAt,
@@ -218,7 +219,7 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 		left join lateral (
 			select * from agent_run where id = s.run_id union all select * from run where id = s.run_id
 		) r on true`,
-		request.ID, request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
+		key(request.ID), request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
 		cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job, max(request.Margin, 0),
 		text(request.TaskID), request.Unheard)
 	var schema []byte
@@ -550,4 +551,10 @@ func limit(asked int) int {
 }
 
 // text is cleaned for a row; empty text is null.
-func text(s string) zeronull.Text { return zeronull.Text(cleanText(s)) }
+func text(s string) pgtype.Text {
+	clean := cleanText(s)
+	return pgtype.Text{String: clean, Valid: clean != ""}
+}
+
+// key is an id in the form that pgx sends as it is: a uuid.UUID it would write as text and read again.
+func key(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
