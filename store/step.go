@@ -381,10 +381,32 @@ func (s *Store) settleStep(ctx context.Context, claimed Step, outcome StepOutcom
 		set status = $3, failure_kind = $4, failure_message = $5, asked = $6, result = $7,
 			legs = coalesce($8::json, '[]'), budget_ms = $9, lease_expires_at = null, finished_at = clock_timestamp()
 		where s.id = $1 and s.claim >= $2 and s.claimed_by = $10 and (s.status = 'running' or s.failure_kind = 'interrupted')
-		returning `+lightColumns,
-		claimed.ID, claimed.Claim, outcome.Status, text(failure.Kind), message(outcome.Failure), text(failure.Asked),
+		returning s.claim, s.created_at, s.started_at, s.finished_at, s.task_id`,
+		key(claimed.ID), claimed.Claim, outcome.Status, text(failure.Kind), message(outcome.Failure), text(failure.Asked),
 		outcome.Result, outcome.Legs, zeronull.Int8(outcome.BudgetMS), claimed.ClaimedBy)
-	return one(rows, err, scanStep)
+	return one(rows, err, func(row pgx.CollectableRow) (Step, error) {
+		step := claimed.ended(outcome)
+		err := row.Scan(&step.Claim, &step.CreatedAt, &step.StartedAt, &step.FinishedAt, (*zeronull.Text)(&step.TaskID))
+		return step, err
+	})
+}
+
+// ended is a claimed step as its outcome leaves its row, without what the row alone knows: all of it need not come back.
+func (s Step) ended(outcome StepOutcome) Step {
+	s.Status, s.LeaseExpiresAt, s.Arguments, s.Result = outcome.Status, nil, nil, nil
+	s.FailureKind, s.FailureMessage, s.Asked = "", "", ""
+	if failure := outcome.Failure; failure != nil {
+		s.FailureKind, s.FailureMessage, s.Asked = cleanText(failure.Kind), cleanText(failure.Message), cleanText(failure.Asked)
+	}
+	s.BudgetMS = nil
+	if outcome.BudgetMS != 0 {
+		s.BudgetMS = &outcome.BudgetMS
+	}
+	s.Legs = outcome.Legs
+	if len(s.Legs) == 0 {
+		s.Legs = json.RawMessage("[]")
+	}
+	return s
 }
 
 // message keeps a failure's sentence even when it is empty, as the row requires.
