@@ -45,7 +45,12 @@ func bare(ctx context.Context, withSDK bool) error {
 	if err != nil {
 		return err
 	}
-	pool, err := pgxpool.New(ctx, os.Getenv(variableDatabase))
+	config, err := pgxpool.ParseConfig(os.Getenv(variableDatabase))
+	if err != nil {
+		return err
+	}
+	config.MaxConns = worker.StoreOptions().MaxConns // or the pools' sizes are what is measured
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
 	}
