@@ -44,7 +44,11 @@ func (o *outage) note(log logrus.FieldLogger, err error) {
 	if o.since.IsZero() {
 		o.since = now
 	}
-	if !o.said && now.Sub(o.succeeded) >= patience {
+	good := o.succeeded
+	if good.IsZero() { // it has not been tried before
+		good = o.since
+	}
+	if !o.said && now.Sub(good) >= patience {
 		o.said = true
 		log.WithError(err).Error(o.cannot + "; it is tried again, and the end of it is told")
 	}

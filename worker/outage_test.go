@@ -94,7 +94,7 @@ func TestTheEndOfAnOutageIsToldWithoutAJob(t *testing.T) {
 	b.addServer("docs", server.URL)
 	b.start(worker.Options{})
 	restore := b.cutOff()
-	id, task := b.step(worker.StepPayload{Server: "docs"}, asynq.MaxRetry(0), asynq.Timeout(3*time.Second))
+	id, task := b.step(worker.StepPayload{Server: "docs"}, asynq.MaxRetry(0), asynq.Timeout(12*time.Second))
 	b.await("the log to say that no job can be begun", func() bool { return b.said("no job can be begun") == 1 })
 	b.awaitTask(task, asynq.TaskStateArchived)
 	restore()

@@ -52,7 +52,8 @@ func TestRedisGoesAwayAndComesBack(t *testing.T) {
 		t.Errorf("the server was called %d times, want once a step", got)
 	}
 	for _, e := range b.lines.AllEntries() {
-		if e.Level <= logrus.ErrorLevel && !strings.Contains(e.Message, away) {
+		// Where it takes long enough, what else needs Redis says so too, once.
+		if e.Level <= logrus.ErrorLevel && !strings.Contains(e.Message, away) && !strings.Contains(e.Message, "steps without a task cannot be looked for") {
 			t.Errorf("a line beside it: %s", e.Message)
 		}
 	}

@@ -51,8 +51,11 @@ func newClients(revision string) ([]client, error) {
 	return []client{ours, newFloor(revision), newSDK(revision), newMark(revision)}, nil
 }
 
+// idleTime is how long a connection of a client's is kept that nothing uses: as long as mcp keeps one.
+const idleTime = 4 * time.Second
+
 func newTransport() *http.Transport {
-	return &http.Transport{MaxIdleConns: 2048, MaxIdleConnsPerHost: 256, IdleConnTimeout: 4 * time.Second}
+	return &http.Transport{MaxIdleConns: 2048, MaxIdleConnsPerHost: 256, IdleConnTimeout: idleTime}
 }
 
 const (

@@ -57,6 +57,7 @@ func (b *bench) hold(ctx context.Context, c client, operations int) (sample, err
 		}
 	}
 	now, err := b.stub.until(ctx, fmt.Sprintf("hold %d requests", operations), func(s stats) bool { return s.Held == operations })
+	time.Sleep(idleTime + time.Second) // until what earlier legs left is gone: it is the pool's, and held by no operation
 	bytesAfter, goroutinesAfter := inUse()
 	if err == nil {
 		now, err = b.stub.ask(ctx, "/stats")
