@@ -60,18 +60,18 @@ func (l *lane) places() int { return l.limit - l.underWay + l.spare - len(l.call
 
 // parkedJob waits for a place. It was sent back, or called, at that time.
 type parkedJob struct {
-	job
-	at time.Time
+	id, queue string
+	at        time.Time
 }
 
 // find is where a job stands among others, or -1.
-func find(jobs []parkedJob, job job) int {
-	return slices.IndexFunc(jobs, func(p parkedJob) bool { return p.queue == job.queue && p.id == job.id })
+func find(jobs []parkedJob, queue, id string) int {
+	return slices.IndexFunc(jobs, func(p parkedJob) bool { return p.queue == queue && p.id == id })
 }
 
 // without takes a job out, if it is there.
-func without(jobs []parkedJob, job job) []parkedJob {
-	at := find(jobs, job)
+func without(jobs []parkedJob, queue, id string) []parkedJob {
+	at := find(jobs, queue, id)
 	if at < 0 {
 		return jobs
 	}
@@ -98,9 +98,9 @@ func (l *lanes) enter(server string, job job) entry {
 	defer l.mu.Unlock()
 	lane := l.of(server)
 	called := len(lane.called)
-	lane.called = without(lane.called, job)
+	lane.called = without(lane.called, job.queue, job.id)
 	wasCalled := len(lane.called) < called
-	at := find(lane.parked, job)
+	at := find(lane.parked, job.queue, job.id)
 	e := entry{ok: lane.underWay < lane.limit, waited: at >= 0}
 	switch {
 	case e.ok:
@@ -111,7 +111,7 @@ func (l *lanes) enter(server string, job job) entry {
 	case e.waited:
 		lane.parked[at].at = time.Now()
 	case len(lane.parked) < maxParked:
-		lane.parked = append(lane.parked, parkedJob{job, time.Now()})
+		lane.parked = append(lane.parked, parkedJob{job.id, job.queue, time.Now()})
 	}
 	if !e.ok && wasCalled {
 		lane.spare = max(0, lane.spare-1) // no other had a place for it
@@ -181,7 +181,7 @@ func (l *lanes) next(server string) (next parkedJob, waiting int, ok bool) {
 		return parkedJob{}, 0, false
 	}
 	next, lane.parked = lane.parked[0], lane.parked[1:]
-	lane.called = append(lane.called, parkedJob{next.job, time.Now()})
+	lane.called = append(lane.called, parkedJob{next.id, next.queue, time.Now()})
 	return next, len(lane.parked), true
 }
 
@@ -190,7 +190,7 @@ func (l *lanes) gone(server string, job parkedJob) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if lane := l.servers[server]; lane != nil {
-		lane.called = without(lane.called, job.job)
+		lane.called = without(lane.called, job.queue, job.id)
 	}
 }
 
@@ -199,8 +199,8 @@ func (l *lanes) putBack(server string, job parkedJob) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.of(server)
-	lane.called = without(lane.called, job.job)
-	if find(lane.parked, job.job) < 0 { // it may have come again meanwhile
+	lane.called = without(lane.called, job.queue, job.id)
+	if find(lane.parked, job.queue, job.id) < 0 { // it may have come again meanwhile
 		lane.parked = slices.Insert(lane.parked, 0, job)
 	}
 }
