@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -324,6 +325,21 @@ func (s *site) worker(change settings) *process {
 	p := &process{proctest.Start(s.t, env, binary, "worker"), s.t}
 	p.AwaitSaying("the worker is taking tasks")
 	return p
+}
+
+// wantStopped asks a worker to stop, and wants it gone in time.
+func (p *process) wantStopped(within time.Duration) {
+	p.t.Helper()
+	p.Signal(syscall.SIGTERM)
+	began := time.Now()
+	if code := p.End(); code != 0 {
+		p.t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
+	}
+	took := time.Since(began)
+	p.t.Logf("the worker was gone %s after it was asked to", took.Round(time.Millisecond))
+	if took > within {
+		p.t.Errorf("it took %s to stop, want at most %s", took, within)
+	}
 }
 
 // besides is what a worker has logged that is not about one operation.

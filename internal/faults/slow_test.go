@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,16 +55,7 @@ func TestASlowRedis(t *testing.T) {
 	for range 3 {
 		s.wantNoticed(s.deadStep("docs"))
 	}
-	slow.Signal(syscall.SIGTERM)
-	began := time.Now()
-	if code := slow.End(); code != 0 {
-		t.Errorf("exit code %d, want 0:\n%s", code, slow.Tail(20))
-	}
-	stopped := time.Since(began)
-	t.Logf("stopped in %s", stopped.Round(time.Millisecond))
-	if stopped > 30*time.Second {
-		t.Errorf("it took %s to stop", stopped)
-	}
+	slow.wantStopped(30 * time.Second)
 	link.restore()
 	s.worker(nil)
 	s.exec(`update mcp_server set max_in_flight = 40`)
@@ -91,16 +81,7 @@ func TestPostgresConnectionsThatDiedSilently(t *testing.T) {
 
 	s.allSucceed(counting, s.steps(50, "docs", writes))
 	link.swallow()
-	p.Signal(syscall.SIGTERM)
-	began := time.Now()
-	if code := p.End(); code != 0 {
-		t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
-	}
-	stopped := time.Since(began)
-	t.Logf("stopped in %s", stopped.Round(time.Millisecond))
-	if stopped > 45*time.Second {
-		t.Errorf("it took %s to stop", stopped)
-	}
+	p.wantStopped(45 * time.Second)
 }
 
 // Rows that somebody has locked hold up nothing but themselves: not the steps of other servers, not the reaper, and what
@@ -187,14 +168,7 @@ func TestLockedRowsOfJobsWithoutTries(t *testing.T) {
 	s.allSucceed(counting, s.steps(100, "docs", writes))
 	s.allSucceed(holding, s.steps(10, "ending", writes))
 
-	p.Signal(syscall.SIGTERM)
-	began := time.Now()
-	if code := p.End(); code != 0 {
-		t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
-	}
-	if took := time.Since(began); took > 60*time.Second {
-		t.Errorf("it took %s to stop", took)
-	}
+	p.wantStopped(60 * time.Second)
 	if err := tx.Rollback(context.Background()); err != nil {
 		t.Fatal(err)
 	}

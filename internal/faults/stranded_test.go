@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -79,14 +78,7 @@ func TestNothingIsStranded(t *testing.T) {
 		link.breakAll()
 		ids := s.steps(10, "docs", writes, asynq.MaxRetry(0))
 		first.AwaitSaying("no job can be begun")
-		first.Signal(syscall.SIGTERM)
-		began := time.Now()
-		if code := first.End(); code != 0 {
-			t.Errorf("exit code %d, want 0:\n%s", code, first.Tail(20))
-		}
-		if took := time.Since(began); took > 45*time.Second {
-			t.Errorf("it took %s to stop, though no operation ran", took)
-		}
+		first.wantStopped(45 * time.Second) // no operation runs
 		link.restore()
 		s.worker(behindLink)
 		s.allSucceed(counting, ids)
