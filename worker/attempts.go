@@ -20,6 +20,9 @@ type attempt struct {
 	acted    bool // its claim stands in the row, and was acted on
 }
 
+// takenUnheard tells whether a claim that nobody acted on may stand in the row.
+func (a attempt) takenUnheard() bool { return a.unheard && !a.acted }
+
 // begin tells whether an attempt may begin, which then has to end, and what the one before has left.
 func (a *attempts) begin(step uuid.UUID) (before attempt, ok bool) {
 	a.mu.Lock()

@@ -51,7 +51,7 @@ func (w *Worker) catalogue(ctx context.Context, task *asynq.Task, job job) error
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, mcp.Spent{}, failure)
 	}
 
-	if left := job.left(); left != nil && *left <= 0 {
+	if job.over() {
 		return w.failImport(ctx, task, job, payload.Server, claim.Claim, mcp.Spent{}, mcp.SpentBeforeStart(payload.Server))
 	}
 

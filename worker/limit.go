@@ -97,9 +97,8 @@ func (l *lanes) enter(server string, job job) entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.of(server)
-	called := len(lane.called)
+	wasCalled := find(lane.called, job.queue, job.id) >= 0
 	lane.called = without(lane.called, job.queue, job.id)
-	wasCalled := len(lane.called) < called
 	at := find(lane.parked, job.queue, job.id)
 	e := entry{ok: lane.underWay < lane.limit, waited: at >= 0}
 	switch {
@@ -113,10 +112,10 @@ func (l *lanes) enter(server string, job job) entry {
 	case len(lane.parked) < maxParked:
 		lane.parked = append(lane.parked, parkedJob{job.id, job.queue, time.Now()})
 	}
-	if !e.ok && wasCalled {
-		lane.spare = max(0, lane.spare-1) // no other had a place for it
-	}
 	if !e.ok {
+		if wasCalled { // no other had a place for it
+			lane.spare = max(0, lane.spare-1)
+		}
 		e.news = !lane.said
 		lane.said, lane.waited = true, time.Now()
 	}

@@ -118,15 +118,20 @@ func TestServersThatThereAreNotAreForgotten(t *testing.T) {
 	}
 }
 
-func TestAJobThatIsPutBackIsNext(t *testing.T) {
-	t.Parallel()
-	l := newLanes(5)
+// twoThatWait are jobs 2 and 3 of docs, whose one place job 1 has just left.
+func twoThatWait() (l *lanes, second, third job) {
+	l, second, third = newLanes(5), job{id: "2", queue: QueueAgent}, job{id: "3", queue: QueueAgent}
 	l.learn("docs", 1)
-	first, second, third := job{id: "1", queue: QueueAgent}, job{id: "2", queue: QueueAgent}, job{id: "3", queue: QueueAgent}
-	for _, job := range []job{first, second, third} {
+	for _, job := range []job{{id: "1", queue: QueueAgent}, second, third} {
 		l.enter("docs", job)
 	}
 	l.leave("docs")
+	return l, second, third
+}
+
+func TestAJobThatIsPutBackIsNext(t *testing.T) {
+	t.Parallel()
+	l, _, _ := twoThatWait()
 	next, _, _ := l.next("docs")
 	l.putBack("docs", next)
 	l.putBack("docs", next) // as one that has come again meanwhile
@@ -136,13 +141,7 @@ func TestAJobThatIsPutBackIsNext(t *testing.T) {
 // A place is kept for a job that was called, so that not all that wait are called into it; but not for long.
 func TestAPlaceIsKeptForAJobThatWasCalled(t *testing.T) {
 	t.Parallel()
-	l := newLanes(5)
-	l.learn("docs", 1)
-	first, second, third := job{id: "1", queue: QueueAgent}, job{id: "2", queue: QueueAgent}, job{id: "3", queue: QueueAgent}
-	for _, job := range []job{first, second, third} {
-		l.enter("docs", job)
-	}
-	l.leave("docs")
+	l, second, third := twoThatWait()
 	next, _, ok := l.next("docs")
 	if !ok || next.id != "2" {
 		t.Fatalf("called %+v (%v), want 2", next, ok)

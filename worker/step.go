@@ -158,7 +158,7 @@ func (w *Worker) addStep(ctx context.Context, request store.StepRequest, job job
 func (w *Worker) claimStep(ctx context.Context, request store.StepRequest, job job, leaves *attempt) (claim store.Claim, err error) {
 	cannot := fmt.Sprintf("step %s could not be claimed, so it was not begun", request.ID)
 	ask := func(ctx context.Context) (err error) {
-		request.Job, request.Unheard = job.left(), leaves.unheard && !leaves.acted
+		request.Job, request.Unheard = job.left(), leaves.takenUnheard()
 		claim, err = w.store.ClaimStep(ctx, request)
 		leaves.unheard = err != nil && (leaves.unheard || store.Unheard(err))
 		return err
@@ -284,7 +284,7 @@ func (w *Worker) callTool(ctx context.Context, claim store.Claim, job job) (mcp.
 	if claim.NotCallable != "" {
 		return refused(mcp.NotCallable(step.Server, step.Tool, claim.NotCallable))
 	}
-	if left := job.left(); left != nil && *left <= 0 {
+	if job.over() {
 		return refused(mcp.SpentBeforeStart(step.Server))
 	}
 	call := mcp.ToolCall{Name: step.Tool, Arguments: step.Arguments, InputSchema: claim.HeaderSchema}
@@ -322,28 +322,29 @@ func outcomeOf(result mcp.ToolResult, spent mcp.Spent, failure *mcp.Failure) sto
 // row follows.
 func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, request store.StepRequest, failure *mcp.Failure) error {
 	var settled store.Step
-	var refused bool
-	var unheard error // of a try whose reply was lost
-	over := func() {}
-	if before, began := w.attempts.begin(request.ID); began {
-		request.Unheard = before.unheard && !before.acted
-		over = func() { w.attempts.end(request.ID, before) }
-	}
+	var refused, unheard bool // unheard: the reply of a try was lost
+	leaves, began := w.attempts.begin(request.ID)
+	request.Unheard = leaves.takenUnheard()
 	err := w.settle(ctx, settlement{
-		what: "step " + request.ID.String(), task: job.id, failure: failure, over: func() { over() },
+		what: "step " + request.ID.String(), task: job.id, failure: failure,
+		over: func() {
+			if began {
+				w.attempts.end(request.ID, leaves)
+			}
+		},
 		write: func(ctx context.Context) error {
 			row, now, err := w.store.RefuseStep(ctx, request, rowFailure(failure))
 			switch {
 			case err == nil:
-				ours := unheard != nil && row.ClaimedBy == w.name && row.FailureMessage == failure.Message
+				ours := unheard && row.ClaimedBy == w.name && row.FailureMessage == failure.Message
 				settled, refused = row, refused || now || ours
 			case store.Unheard(err):
-				unheard = err
+				unheard = true
 			}
 			return err
 		},
 		wrote: func() {
-			over = func() { w.attempts.end(request.ID, attempt{}) }
+			leaves = attempt{}
 			if refused {
 				w.logStep(job, settled, mcp.Spent{}, failure)
 			}

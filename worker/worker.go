@@ -247,6 +247,9 @@ func (j job) left() *time.Duration {
 	return &left
 }
 
+// over tells whether the job's own limit has passed.
+func (j job) over() bool { return !j.end.IsZero() && time.Until(j.end) <= 0 }
+
 func jobOf(ctx context.Context) job {
 	j := job{given: ctx}
 	j.id, _ = asynq.GetTaskID(ctx)

@@ -48,14 +48,9 @@ func sigtermUnderLoad(t *testing.T) {
 	slow := s.steps(3, "hung", writes, asynq.Queue("default")) // they need not wait for the other queue
 	hung.awaitCalls(t, 3)
 
-	asked := time.Now()
-	p.Signal(syscall.SIGTERM)
-	if code := p.End(); code != 0 {
-		t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
-	}
-	took := time.Since(asked)
+	took := p.stop()
 	called := len(counting.counts())
-	t.Logf("the worker was gone %s after it was asked to, %d steps were called by then", took.Round(time.Millisecond), called)
+	t.Logf("%d steps were called by then", called)
 	if called == len(ids) {
 		t.Error("every step was called before the worker stopped: nothing was tried")
 	}
@@ -89,7 +84,7 @@ func sigtermWhileRedisHangs(t *testing.T) {
 	p := s.worker(settings{"LEGWORK_REDIS_URL": redisURL})
 	ids := s.steps(20, "docs", writes)
 	counting.awaitCalls(t, 2)
-	until(t, bound, text("every step to have a row"), func() bool { return !strings.Contains(strings.Join(s.unended(ids), ""), "no row") })
+	s.awaitRows(len(ids))
 
 	link.hang()
 	p.Signal(syscall.SIGTERM)
@@ -175,10 +170,7 @@ func rollingRestart(t *testing.T) {
 	for range 2 {
 		for i := range workers {
 			counting.awaitCalls(t, len(counting.counts())+20) // the load is on
-			workers[i].Signal(syscall.SIGTERM)
-			if code := workers[i].End(); code != 0 {
-				t.Errorf("exit code %d, want 0", code)
-			}
+			workers[i].stop()
 			workers[i] = s.worker(environment)
 		}
 	}

@@ -327,17 +327,23 @@ func (s *site) worker(change settings) *process {
 	return p
 }
 
-// wantStopped asks a worker to stop, and wants it gone in time.
-func (p *process) wantStopped(within time.Duration) {
+// stop asks a worker to stop, and returns how long that took.
+func (p *process) stop() time.Duration {
 	p.t.Helper()
-	p.Signal(syscall.SIGTERM)
 	began := time.Now()
+	p.Signal(syscall.SIGTERM)
 	if code := p.End(); code != 0 {
 		p.t.Errorf("exit code %d, want 0:\n%s", code, p.Tail(20))
 	}
 	took := time.Since(began)
 	p.t.Logf("the worker was gone %s after it was asked to", took.Round(time.Millisecond))
-	if took > within {
+	return took
+}
+
+// wantStopped asks a worker to stop, and wants it gone in time.
+func (p *process) wantStopped(within time.Duration) {
+	p.t.Helper()
+	if took := p.stop(); took > within {
 		p.t.Errorf("it took %s to stop, want at most %s", took, within)
 	}
 }

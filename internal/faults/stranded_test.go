@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -52,7 +51,7 @@ func TestNothingIsStranded(t *testing.T) {
 		s.exec(`update mcp_server set max_in_flight = 2`)
 		s.worker(settings{"LEGWORK_CONCURRENCY": "10"})
 		ids := s.steps(50, "docs", writes)
-		until(t, bound, text("every step to have a row"), func() bool { return !strings.Contains(strings.Join(s.unended(ids), ""), "no row") })
+		s.awaitRows(len(ids))
 		s.flush()
 		close(release)
 		s.allSucceed(counting, ids)
