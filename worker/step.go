@@ -344,7 +344,9 @@ func (w *Worker) refuseStep(ctx context.Context, task *asynq.Task, job job, requ
 			return err
 		},
 		wrote: func() {
-			leaves = attempt{}
+			if settled.Terminal() {
+				leaves = attempt{}
+			}
 			if refused {
 				w.logStep(job, settled, mcp.Spent{}, failure)
 			}
