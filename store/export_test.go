@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // OpenTraced lets a test see the statements.
 var OpenTraced = open
@@ -18,4 +21,30 @@ var (
 func (s *Store) Setting(ctx context.Context, name string) (value string, err error) {
 	err = s.pool.QueryRow(ctx, `select current_setting($1)`, name).Scan(&value)
 	return value, err
+}
+
+// Gather has the statements that begin and end steps wait. send sends them once there are so many, as they go where another
+// was under way when they came.
+func (s *Store) Gather() (send func(n int)) {
+	g := &s.steps
+	until := func(holds func() bool) {
+		for {
+			g.mu.Lock()
+			if holds() {
+				g.mu.Unlock()
+				return
+			}
+			g.mu.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+	}
+	until(func() bool {
+		free := !g.sending
+		g.sending = true
+		return free
+	})
+	return func(n int) {
+		until(func() bool { return len(g.waiting) >= n })
+		go g.sendAll()
+	}
 }

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { storetest.Main(m) }
 type bench struct {
 	*store.Store
 	t    *testing.T
+	url  string
 	hand *pgx.Conn
 }
 
@@ -39,7 +40,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { hand.Close(context.Background()) })
-	return &bench{Store: s, t: t, hand: hand}
+	return &bench{Store: s, t: t, url: databaseURL, hand: hand}
 }
 
 // exec changes rows behind the store's back.

@@ -187,11 +187,11 @@ func (s *Store) ClaimStep(ctx context.Context, request StepRequest) (Claim, erro
 // errAgain means that the row has changed since the guard looked at it.
 var errAgain = errors.New("look again")
 
-// claimStep is the hot path: one statement. No row back is [ErrNotFound].
+// claimStep is the hot path: one statement, which goes with others'. No row back is [ErrNotFound].
 func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, error) {
 	// What the insert decides on a conflict, it decides on the row as it stands then, not on the statement's snapshot.
-	rows, err := s.pool.Query(ctx, `
-		with `+newRun+`, claimed as (
+	const sql = `
+		with ` + newRun + `, claimed as (
 			insert into agent_step as s (id, run_id, kind, server, tool, arguments, status, claim, claimed_by,
 				lease_expires_at, started_at, task_id)
 			select $1, $2::uuid, 'tool', $3::text, $4::text, $5::json, 'running', 1, $6::text,
@@ -207,31 +207,35 @@ func (s *Store) claimStep(ctx context.Context, request StepRequest) (Claim, erro
 					$7::interval))),
 				started_at = clock_timestamp(), task_id = coalesce(excluded.task_id, s.task_id)
 			where s.status = 'pending'
-				or s.status = 'running' and s.lease_expires_at <= clock_timestamp() and `+mayRepeat+`
+				or s.status = 'running' and s.lease_expires_at <= clock_timestamp() and ` + mayRepeat + `
 				or s.status = 'running' and $11::boolean and s.claimed_by = excluded.claimed_by
 			returning s.*
 		)
-		select `+stepColumns+`, `+serverColumns+`, `+runColumns+`, t.not_callable,
+		select ` + stepColumns + `, ` + serverColumns + `, ` + runColumns + `, t.not_callable,
 			case when v.protocol_version >= '2026-07-28' and t.input_schema::text like '%x-mcp-header%' then t.input_schema end
 		from claimed s
 		left join mcp_server v on v.identifier = s.server
 		left join mcp_tool t on t.server = s.server and t.remote_name = s.tool
 		left join lateral (
 			select * from agent_run where id = s.run_id union all select * from run where id = s.run_id
-		) r on true`,
+		) r on true`
+	claim, err := groupedOne(ctx, &s.steps, request.RunID, request.ID, len(request.Arguments), scanTaken, sql,
 		key(request.ID), request.RunID, text(request.Server), text(request.Tool), keepJSON(request.Arguments),
 		cmp.Or(cleanText(request.Worker), "unnamed worker"), request.Budget, request.Job, max(request.Margin, 0),
 		text(request.TaskID), request.Unheard)
-	var schema []byte
-	var notCallable zeronull.Text
-	claim, err := one(rows, err, func(row pgx.CollectableRow) (Claim, error) {
-		return scanClaim(alsoScan{row, []any{&notCallable, &schema}})
-	})
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Outcome, claim.HeaderSchema, claim.NotCallable = Claimed, schema, string(notCallable)
 	return claim, s.runMissing(ctx, &claim)
+}
+
+// scanTaken reads a claim that was taken, with what is told to whoever takes one.
+func scanTaken(row pgx.CollectableRow) (Claim, error) {
+	var schema []byte
+	var notCallable zeronull.Text
+	claim, err := scanClaim(alsoScan{row, []any{&notCallable, &schema}})
+	claim.Outcome, claim.HeaderSchema, claim.NotCallable = Claimed, schema, string(notCallable)
+	return claim, err
 }
 
 func scanClaim(row pgx.CollectableRow) (Claim, error) {
@@ -370,25 +374,26 @@ func refusedAsData(err error) bool {
 	return strings.HasPrefix(state, "22") || strings.HasPrefix(state, "54")
 }
 
-// settleStep is the hot path: one statement. No row back is [ErrNotFound].
+// settleStep is the hot path: one statement, which goes with others'. No row back is [ErrNotFound].
 func (s *Store) settleStep(ctx context.Context, claimed Step, outcome StepOutcome) (Step, error) {
 	var failure Failure
 	if outcome.Failure != nil {
 		failure = *outcome.Failure
 	}
-	rows, err := s.pool.Query(ctx, `
+	const sql = `
 		update agent_step s
 		set status = $3, failure_kind = $4, failure_message = $5, asked = $6, result = $7,
 			legs = coalesce($8::json, '[]'), budget_ms = $9, lease_expires_at = null, finished_at = clock_timestamp()
 		where s.id = $1 and s.claim >= $2 and s.claimed_by = $10 and (s.status = 'running' or s.failure_kind = 'interrupted')
-		returning s.claim, s.created_at, s.started_at, s.finished_at, s.task_id`,
-		key(claimed.ID), claimed.Claim, outcome.Status, text(failure.Kind), message(outcome.Failure), text(failure.Asked),
-		outcome.Result, outcome.Legs, zeronull.Int8(outcome.BudgetMS), claimed.ClaimedBy)
-	return one(rows, err, func(row pgx.CollectableRow) (Step, error) {
+		returning s.claim, s.created_at, s.started_at, s.finished_at, s.task_id`
+	scan := func(row pgx.CollectableRow) (Step, error) {
 		step := claimed.ended(outcome)
 		err := row.Scan(&step.Claim, &step.CreatedAt, &step.StartedAt, &step.FinishedAt, (*zeronull.Text)(&step.TaskID))
 		return step, err
-	})
+	}
+	return groupedOne(ctx, &s.steps, claimed.RunID, claimed.ID, len(outcome.Result)+len(outcome.Legs), scan, sql,
+		key(claimed.ID), claimed.Claim, outcome.Status, text(failure.Kind), message(outcome.Failure), text(failure.Asked),
+		outcome.Result, outcome.Legs, zeronull.Int8(outcome.BudgetMS), claimed.ClaimedBy)
 }
 
 // ended is a claimed step as its outcome leaves its row, without what the row alone knows: all of it need not come back.

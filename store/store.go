@@ -49,7 +49,8 @@ type Options struct {
 
 // Store is a pool of connections to one database.
 type Store struct {
-	pool *pgxpool.Pool
+	pool  *pgxpool.Pool
+	steps grouped // what begins and ends them
 }
 
 // Open reads the database URL and makes the pool. It does not connect: [Store.Check] tells whether the database can be
@@ -87,7 +88,7 @@ func open(ctx context.Context, databaseURL string, options Options, tracer pgx.Q
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	return &Store{pool: pool}, nil
+	return &Store{pool: pool, steps: grouped{pool: pool}}, nil
 }
 
 // Connections counts the pool's connections to Postgres: those that a statement uses now, and those there may be.
