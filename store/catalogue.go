@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -258,10 +257,10 @@ func settleImport(ctx context.Context, tx pgx.Tx, server string, claim int64, to
 			report.Unchanged++
 		}
 	}
-	if err := writeTools(ctx, tx, addTools, server, added); err != nil {
+	if err := addTools(ctx, tx, server, added); err != nil {
 		return ImportReport{}, err
 	}
-	if err := writeTools(ctx, tx, changeTools, server, changed); err != nil {
+	if err := changeTools(ctx, tx, server, changed); err != nil {
 		return ImportReport{}, err
 	}
 	if report.Orphaned, err = orphanTools(ctx, tx, server, known, tools); err != nil {
@@ -345,81 +344,62 @@ func (t ImportedTool) equals(row Tool) bool {
 		t.NotOffered == row.NotOffered && t.NotCallable == row.NotCallable
 }
 
-// What [writeTools] does. Nobody else writes this server's rows meanwhile (see [releaseImport]), so that a tool without a
-// row needs no look for one.
-const (
-	addTools = `
-		insert into mcp_tool (server, name, remote_name, title, description, input_schema, annotations, model_schema,
-			not_offered, not_callable)
-		select $1, name, remote_name, nullif(title, ''), nullif(description, ''), input_schema, annotations,
-			case when same then input_schema else model_schema end, nullif(not_offered, ''), nullif(not_callable, '')
-		from ` + toolsToWrite
-	changeTools = `
-		update mcp_tool t
-		set title = nullif(i.title, ''), description = nullif(i.description, ''), input_schema = i.input_schema,
-			annotations = i.annotations, model_schema = case when i.same then i.input_schema else i.model_schema end,
-			not_offered = nullif(i.not_offered, ''), not_callable = nullif(i.not_callable, ''), orphaned_at = null,
-			updated_at = clock_timestamp()
-		from ` + toolsToWrite + `
-		where t.server = $1 and t.name = i.name`
-	toolsToWrite = `
-		unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::json[], $7::json[], $8::json[], $9::bool[], $10::text[],
-				$11::text[])
-			as i (name, remote_name, title, description, input_schema, annotations, model_schema, same, not_offered, not_callable)`
-)
+// addTools inserts tools that have no row. Nobody else writes this server's rows meanwhile (see [releaseImport]).
+func addTools(ctx context.Context, tx pgx.Tx, server string, tools []ImportedTool) error {
+	if len(tools) == 0 {
+		return nil
+	}
+	slices.SortFunc(tools, byName)
+	columns := []string{"server", "name", "remote_name", "title", "description", "input_schema", "annotations", "model_schema", "not_offered", "not_callable"}
+	// While Postgres writes some, the next are cleaned.
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"mcp_tool"}, columns, pgx.CopyFromSlice(len(tools), func(i int) ([]any, error) {
+		t := cleanTool(tools[i])
+		return []any{
+			server, t.Name, t.RemoteName, zeronull.Text(t.Title), zeronull.Text(t.Description), t.InputSchema, t.Annotations, t.ModelSchema,
+			zeronull.Text(t.NotOffered), zeronull.Text(t.NotCallable),
+		}, nil
+	}))
+	return err
+}
 
-// toolsAtOnce is how many tools one statement writes: so many that its round trip does not count, so few that their schemas
+// byName is the order in which tools are written, so that two imports wait for each other in one order.
+func byName(a, b ImportedTool) int { return strings.Compare(a.Name, b.Name) }
+
+// toolsAtOnce is how many tools one statement changes: so many that its round trip does not count, so few that their schemas
 // are no message of megabytes.
 const toolsAtOnce = 128
 
-func writeTools(ctx context.Context, tx pgx.Tx, statement, server string, tools []ImportedTool) error {
-	// In order of the names, so that two imports wait for each other in one order.
-	slices.SortFunc(tools, func(a, b ImportedTool) int { return strings.Compare(a.Name, b.Name) })
-	chunks := slices.Collect(slices.Chunk(tools, toolsAtOnce))
-	var values []any
-	for i := range len(chunks) + 1 {
-		// While Postgres writes one chunk, the next is cleaned, which takes about half as long.
-		var ahead sync.WaitGroup
-		var next []any
-		if i < len(chunks) {
-			ahead.Go(func() { next = append([]any{server}, toolColumnsOf(chunks[i])...) })
+// changeTools writes what is new about tools that have a row, and that are clean.
+func changeTools(ctx context.Context, tx pgx.Tx, server string, tools []ImportedTool) error {
+	slices.SortFunc(tools, byName)
+	for some := range slices.Chunk(tools, toolsAtOnce) {
+		names := make([]string, len(some))
+		titles := make([]string, len(some)) // of all of these, empty is null
+		descriptions := make([]string, len(some))
+		schemas := make([]json.RawMessage, len(some))
+		annotations := make([]json.RawMessage, len(some))
+		modelSchemas := make([]json.RawMessage, len(some))
+		notOffered := make([]string, len(some))
+		notCallable := make([]string, len(some))
+		for i, t := range some {
+			names[i], titles[i], descriptions[i] = t.Name, t.Title, t.Description
+			schemas[i], annotations[i], modelSchemas[i] = t.InputSchema, t.Annotations, t.ModelSchema
+			notOffered[i], notCallable[i] = t.NotOffered, t.NotCallable
 		}
-		var err error
-		if i > 0 {
-			_, err = tx.Exec(ctx, statement, values...)
-		}
-		ahead.Wait()
+		_, err := tx.Exec(ctx, `
+			update mcp_tool t
+			set title = nullif(i.title, ''), description = nullif(i.description, ''), input_schema = i.input_schema,
+				annotations = i.annotations, model_schema = i.model_schema, not_offered = nullif(i.not_offered, ''),
+				not_callable = nullif(i.not_callable, ''), orphaned_at = null, updated_at = clock_timestamp()
+			from unnest($2::text[], $3::text[], $4::text[], $5::json[], $6::json[], $7::json[], $8::text[], $9::text[])
+				as i (name, title, description, input_schema, annotations, model_schema, not_offered, not_callable)
+			where t.server = $1 and t.name = i.name`,
+			server, names, titles, descriptions, schemas, annotations, modelSchemas, notOffered, notCallable)
 		if err != nil {
 			return err
 		}
-		values = next
 	}
 	return nil
-}
-
-// toolColumnsOf are the tools as the columns of toolsToWrite, cleaned.
-func toolColumnsOf(tools []ImportedTool) []any {
-	names := make([]string, len(tools))
-	remoteNames := make([]string, len(tools))
-	schemas := make([]json.RawMessage, len(tools))
-	annotations := make([]json.RawMessage, len(tools))
-	modelSchemas := make([]json.RawMessage, len(tools))
-	same := make([]bool, len(tools))     // as the input schema, as most are: it is sent once
-	titles := make([]string, len(tools)) // of this and what follows, empty is null
-	descriptions := make([]string, len(tools))
-	notOffered := make([]string, len(tools))
-	notCallable := make([]string, len(tools))
-	for i, tool := range tools {
-		tool = cleanTool(tool)
-		names[i], remoteNames[i] = tool.Name, tool.RemoteName
-		titles[i], descriptions[i] = tool.Title, tool.Description
-		schemas[i], annotations[i], modelSchemas[i] = tool.InputSchema, tool.Annotations, tool.ModelSchema
-		if same[i] = bytes.Equal(tool.InputSchema, tool.ModelSchema); same[i] {
-			modelSchemas[i] = nil
-		}
-		notOffered[i], notCallable[i] = tool.NotOffered, tool.NotCallable
-	}
-	return []any{names, remoteNames, titles, descriptions, schemas, annotations, modelSchemas, same, notOffered, notCallable}
 }
 
 // orphanTools marks the tools that are known and no longer there.
