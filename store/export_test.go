@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // OpenTraced lets a test see the statements.
@@ -47,4 +50,11 @@ func (s *Store) Gather() (send func(n int)) {
 		until(func() bool { return len(g.waiting) >= n })
 		go g.sendAll()
 	}
+}
+
+// ReadCrash sends a statement beside those of steps whose row crashes who reads it.
+func (s *Store) ReadCrash(ctx context.Context) error {
+	crash := func(pgx.CollectableRow) (int, error) { panic("odd row") }
+	_, err := groupedOne(ctx, &s.steps, nil, uuid.Nil, 0, crash, `select 1`)
+	return err
 }

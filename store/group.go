@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -21,7 +23,8 @@ const (
 	groupBytes = 256 << 10
 	// groupTime is how long a group may take before the next may go beside it: its connection may have died silently.
 	groupTime = 100 * time.Millisecond
-	// apartTime is how long statements go one by one after one of them has waited in vain for the lock of its row.
+	// apartTime is how long statements go one by one after a group that came to nothing for the sake of one of them, as it did
+	// where that waited in vain for the lock of its row.
 	apartTime = 10 * time.Second
 )
 
@@ -47,7 +50,8 @@ type statement struct {
 	args      []any
 	read      func(pgx.Rows) error // may be called again, when the statement is sent again
 
-	group *group // that it went with; nil: it still waits
+	ctx   context.Context // of who waits for it
+	group *group          // that it went with; nil: it still waits
 	err   error
 	done  chan struct{}
 }
@@ -55,28 +59,43 @@ type statement struct {
 // group is what goes together.
 type group struct {
 	statements []*statement
-	waited     int // how many of them somebody still waits for
-	over, late bool
-	ctx        context.Context
+	waited     int                // how many of them nobody has given up
+	ctx        context.Context    // of those that go together
 	cancel     context.CancelFunc // when nobody waits any more
+	over, late bool
 }
 
 // groupedOne sends a statement that writes the rows of a step and its run (nil: it has none) and brings so many bytes of JSON,
 // and reads the only row that comes back; no row is [ErrNotFound].
 func groupedOne[T any](ctx context.Context, g *grouped, run *uuid.UUID, step uuid.UUID, size int, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
 	var row, none T
-	s := &statement{step: step, bytes: size, sql: sql, args: args, done: make(chan struct{})}
+	s := &statement{ctx: ctx, step: step, bytes: size, sql: sql, args: args, done: make(chan struct{})}
 	if run != nil {
 		s.run = *run
 	}
 	s.read = func(rows pgx.Rows) (err error) {
-		row, err = one(rows, nil, scan)
+		defer func() { // a sender is nobody's task, whose end it would be
+			if crash := recover(); crash != nil {
+				err = fmt.Errorf("read the row: %v", crash)
+			}
+		}()
+		row, err = one(rows, nil, func(r pgx.CollectableRow) (T, error) { return scan(apartRow{r, rows.Conn().TypeMap()}) })
 		return err
 	}
-	if err := g.send(ctx, s); err != nil {
+	if err := g.send(s); err != nil {
 		return none, err
 	}
 	return row, nil
+}
+
+// apartRow is a row that cannot be read without harm to the others of its group, which pgx would give up too.
+type apartRow struct {
+	pgx.CollectableRow
+	types *pgtype.Map
+}
+
+func (r apartRow) Scan(targets ...any) error {
+	return pgx.ScanRow(r.types, r.FieldDescriptions(), r.RawValues(), targets...)
 }
 
 // unsentError is that ctx was over before the statement was sent.
@@ -85,8 +104,8 @@ type unsentError struct{ error }
 func (e unsentError) Unwrap() error     { return e.error }
 func (e unsentError) SafeToRetry() bool { return true }
 
-// send returns when the statement is carried out and committed, or ctx is done.
-func (g *grouped) send(ctx context.Context, s *statement) error {
+// send returns when the statement is carried out and committed, or given up.
+func (g *grouped) send(s *statement) error {
 	g.mu.Lock()
 	g.waiting = append(g.waiting, s)
 	if !g.sending {
@@ -97,22 +116,22 @@ func (g *grouped) send(ctx context.Context, s *statement) error {
 	select {
 	case <-s.done:
 		return s.err
-	case <-ctx.Done():
-		return g.giveUp(ctx, s)
+	case <-s.ctx.Done():
+		return g.giveUp(s)
 	}
 }
 
-func (g *grouped) giveUp(ctx context.Context, s *statement) error {
+func (g *grouped) giveUp(s *statement) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s.group == nil {
 		g.waiting = slices.DeleteFunc(g.waiting, func(other *statement) bool { return other == s })
-		return unsentError{ctx.Err()}
+		return unsentError{s.ctx.Err()}
 	}
 	if s.group.waited--; s.group.waited == 0 {
 		s.group.cancel()
 	}
-	return ctx.Err()
+	return s.ctx.Err()
 }
 
 // sendAll is a sender: it sends groups for as long as statements wait, unless one of them takes long.
@@ -181,7 +200,7 @@ func (g *grouped) ended(group *group) bool {
 
 func (g *grouped) sendGroup(group *group) {
 	if len(group.statements) == 1 {
-		g.sendOne(group.ctx, group.statements[0])
+		g.sendOne(group.statements[0])
 		return
 	}
 	// All who write the same rows take them in one order, so that no two of them wait for each other.
@@ -192,12 +211,14 @@ func (g *grouped) sendGroup(group *group) {
 		return bytes.Compare(a.step[:], b.step[:])
 	})
 	err := g.sendTogether(group)
-	if refusedAlone(err) {
-		if Locked(err) {
-			g.mu.Lock()
+	if err != nil {
+		g.mu.Lock()
+		if Locked(err) || group.late {
 			g.apart = time.Now().Add(apartTime)
-			g.mu.Unlock()
 		}
+		g.mu.Unlock()
+	}
+	if refusedAlone(err) {
 		g.sendApart(group)
 		return
 	}
@@ -237,14 +258,14 @@ func refusedAlone(err error) bool {
 func (g *grouped) sendApart(group *group) {
 	var all sync.WaitGroup
 	for _, s := range group.statements {
-		all.Go(func() { g.sendOne(group.ctx, s) })
+		all.Go(func() { g.sendOne(s) })
 	}
 	all.Wait()
 }
 
-func (g *grouped) sendOne(ctx context.Context, s *statement) {
+func (g *grouped) sendOne(s *statement) {
 	defer close(s.done)
-	rows, err := g.pool.Query(ctx, s.sql, s.args...)
+	rows, err := g.pool.Query(s.ctx, s.sql, s.args...)
 	if err == nil {
 		err = s.read(rows)
 	}

@@ -1,9 +1,11 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +45,15 @@ func (b *bench) settling(claim store.Claim, outcome store.StepOutcome) func() er
 		return err
 	}
 }
+
+func (b *bench) settlingWithin(ctx context.Context, claim store.Claim) func() error {
+	return func() error {
+		_, err := b.SettleStep(ctx, claim.Step, succeeded)
+		return err
+	}
+}
+
+const waitsForALock = `from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
 
 // commits is in how many transactions the rows were written that now stand.
 func (b *bench) commits() int {
@@ -216,9 +227,8 @@ func TestAGroupWhoseConnectionEnds(t *testing.T) {
 			}
 		}
 	}()
-	const waits = `from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
-	b.awaits(`select count(*) = 1 ` + waits)
-	b.exec(`select pg_terminate_backend(pid) ` + waits)
+	b.awaits(`select count(*) = 1 ` + waitsForALock)
+	b.exec(`select pg_terminate_backend(pid) ` + waitsForALock)
 	<-ended
 	unlock()
 	for _, claim := range claims {
@@ -233,18 +243,13 @@ func TestAGroupWhoseConnectionEnds(t *testing.T) {
 func TestOthersOvertakeAGroupThatHangs(t *testing.T) {
 	b := newBench(t)
 	b.addServer("docs")
-	claims := b.claims(4)
+	claims := b.claims(6)
 	unlock := b.lock(claims[0].Step.ID)
 	ctx, giveUp := context.WithCancel(t.Context())
 	hung := make(chan []error)
-	go func() {
-		hung <- b.together(
-			func() error { _, err := b.SettleStep(ctx, claims[0].Step, succeeded); return err },
-			func() error { _, err := b.SettleStep(ctx, claims[1].Step, succeeded); return err },
-		)
-	}()
-	b.awaits(`select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
-	for _, claim := range claims[2:] {
+	go func() { hung <- b.together(b.settlingWithin(ctx, claims[0]), b.settlingWithin(ctx, claims[1])) }()
+	b.awaits(`select count(*) = 1 ` + waitsForALock)
+	for _, claim := range claims[2:4] {
 		b.settle(claim, succeeded)
 	}
 	// Nor does it hold its connection when nobody waits for it any more.
@@ -254,10 +259,97 @@ func TestOthersOvertakeAGroupThatHangs(t *testing.T) {
 			t.Errorf("error %v, want that it was given up and nobody knows", err)
 		}
 	}
-	b.awaits(`select count(*) = 0 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+	b.awaits(`select count(*) = 0 ` + waitsForALock)
 	unlock()
+	// What made it hang may make others hang, so nobody goes together for a while.
+	if err := errors.Join(b.together(b.settling(claims[4], succeeded), b.settling(claims[5], succeeded))...); err != nil {
+		t.Error(err)
+	}
+	if xmin := `select xmin::text from agent_step where id = $1`; ask[string](b, xmin, claims[4].Step.ID) == ask[string](b, xmin, claims[5].Step.ID) {
+		t.Error("they went together")
+	}
 	for _, claim := range claims[:2] {
 		b.settle(claim, succeeded)
+	}
+}
+
+// One that is sent by itself is given up by itself, and its connection with it.
+func TestWhatIsSentApartIsGivenUp(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	claims := b.claims(3)
+	slices.SortFunc(claims, func(a, b store.Claim) int { return bytes.Compare(a.Step.ID[:], b.Step.ID[:]) })
+	nonsense := succeeded
+	nonsense.Status = "nonsense"
+	unlock := b.lock(claims[2].Step.ID) // behind what Postgres refuses, which has them sent apart
+	ctx, giveUp := context.WithCancel(t.Context())
+	errs := make(chan []error)
+	go func() {
+		errs <- b.together(b.settling(claims[0], nonsense), b.settling(claims[1], succeeded), b.settlingWithin(ctx, claims[2]))
+	}()
+	b.awaits(`select count(*) = 1 ` + waitsForALock)
+	giveUp()
+	if all := <-errs; !store.Refused(all[0]) || all[1] != nil || !errors.Is(all[2], context.Canceled) {
+		t.Errorf("errors %v, want the first refused, the second well, the third given up", all)
+	}
+	b.awaits(`select count(*) = 0 ` + waitsForALock)
+	unlock()
+	if step := b.step(claims[2].Step.ID); step.Status != "running" {
+		t.Errorf("the step is %s, want it as it was", step.Status)
+	}
+	b.settle(claims[2], succeeded)
+}
+
+// A row that cannot be read, as an outside hand may leave one, costs its own claim alone.
+func TestARowThatCannotBeReadDoesNotSpoilItsGroup(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	var calls []func() error
+	var ids []uuid.UUID
+	for range 5 {
+		r := request("docs", "search")
+		ids = append(ids, r.ID)
+		calls = append(calls, func() error { _, err := b.ClaimStep(t.Context(), r); return err })
+	}
+	b.exec(`insert into agent_step (id, server, tool, job_deadline) values ($1, 'docs', 'search', 'infinity')`, ids[2])
+	calls = append(calls, func() error { return b.ReadCrash(t.Context()) })
+	for i, err := range b.together(calls...) {
+		if bad := i == 2 || i == 5; (err != nil) != bad {
+			t.Errorf("claim %d: %v", i, err)
+		}
+	}
+	if n := ask[int](b, `select count(*) from agent_step where status = 'running' and claim = 1`); n != len(ids) {
+		t.Errorf("%d steps run under their first claim, want %d", n, len(ids))
+	}
+}
+
+// Nothing is told before its group is committed.
+func TestAGroupThatCannotBeCommitted(t *testing.T) {
+	b := newBench(t)
+	b.addServer("docs")
+	claims := b.claims(4)
+	b.exec(`update agent_step set tool = 'full' where id = $1`, claims[2].Step.ID)
+	b.exec(`create function no_space() returns trigger language plpgsql as $$ begin
+		if new.tool = 'full' then raise 'no space left' using errcode = 'disk_full'; end if;
+		return null;
+	end $$`)
+	b.exec(`create constraint trigger no_space after update on agent_step deferrable initially deferred for each row execute function no_space()`)
+	var calls []func() error
+	for _, claim := range claims {
+		calls = append(calls, b.settling(claim, succeeded))
+	}
+	for i, err := range b.together(calls...) {
+		full := i == 2
+		if full && (err == nil || !strings.Contains(err.Error(), "no space left")) || !full && err != nil {
+			t.Errorf("outcome %d: %v", i, err)
+		}
+		want := "succeeded"
+		if full {
+			want = "running"
+		}
+		if step := b.step(claims[i].Step.ID); step.Status != want {
+			t.Errorf("step %d is %s, want %s", i, step.Status, want)
+		}
 	}
 }
 
@@ -337,6 +429,7 @@ func TestWhatWasNotSentIsNotInDoubt(t *testing.T) {
 func (b *bench) awaits(sql string) {
 	b.t.Helper()
 	for end := time.Now().Add(time.Minute); !ask[bool](b, sql); time.Sleep(5 * time.Millisecond) {
+		b.exec(`select pg_stat_clear_snapshot()`) // or a transaction sees the backends of its first look alone
 		if time.Now().After(end) {
 			b.t.Fatalf("not within a minute: %s", sql)
 		}
