@@ -31,7 +31,7 @@ func cleanJSON(raw json.RawMessage) json.RawMessage {
 
 // keepJSON is JSON that is stored byte for byte wherever Postgres takes it so, escapes that cannot be read as text included.
 func keepJSON(raw json.RawMessage) json.RawMessage {
-	if utf8.Valid(raw) && json.Valid(raw) && Nesting(raw) <= MaxNesting {
+	if utf8.Valid(raw) && json.Valid(raw) && !nestsDeeper(raw, MaxNesting) {
 		return raw
 	}
 	return cleanJSON(raw)
@@ -41,7 +41,7 @@ func cleanJSONWithin(raw json.RawMessage, levels int) json.RawMessage {
 	if len(raw) == 0 {
 		return nil
 	}
-	if !json.Valid(raw) || Nesting(raw) > levels {
+	if !json.Valid(raw) || nestsDeeper(raw, levels) {
 		return quoteJSON(string(raw))
 	}
 	return cleanStrings(raw)
@@ -50,7 +50,7 @@ func cleanJSONWithin(raw json.RawMessage, levels int) json.RawMessage {
 // cleanResult is cleanJSON for a step's result. An object keeps its shape: only the member that nests too deep becomes a
 // string, so that its readers still find the others.
 func cleanResult(raw json.RawMessage) json.RawMessage {
-	if !json.Valid(raw) || Nesting(raw) <= MaxNesting {
+	if !json.Valid(raw) || !nestsDeeper(raw, MaxNesting) {
 		return cleanJSON(raw)
 	}
 	return cleanMembers(raw, func(member json.RawMessage) json.RawMessage { return cleanJSONWithin(member, MaxNesting-1) })
@@ -123,9 +123,17 @@ func Nesting(raw json.RawMessage) int {
 	return deepest
 }
 
+// nestsDeeper tells it of valid JSON, and of most without following it.
+func nestsDeeper(raw json.RawMessage, levels int) bool {
+	return bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['}) > levels && Nesting(raw) > levels
+}
+
 // cleanStrings cleans the strings of valid JSON. Backslashes and bytes outside of ASCII occur nowhere but in strings, so
 // it need not know where they begin. It returns raw itself when there is nothing to clean.
 func cleanStrings(raw json.RawMessage) json.RawMessage {
+	if utf8.Valid(raw) && !bytes.Contains(raw, []byte(`\u`)) {
+		return raw
+	}
 	var out []byte
 	kept := 0 // raw[:kept] is in out, or is as it was
 	replace := func(from, to int, with string) {
