@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -250,8 +248,7 @@ func (g *grouped) sendTogether(group *group) error {
 // refusedAlone tells whether Postgres refused one of several statements, or their commit, and lives on: then none of them was
 // carried out.
 func refusedAlone(err error) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && !Unheard(err)
+	return sqlState(err) != "" && !Unheard(err)
 }
 
 // sendApart sends each by itself, side by side.

@@ -40,17 +40,23 @@ func (b *bench) claims(n int) []store.Claim {
 }
 
 func (b *bench) settling(claim store.Claim, outcome store.StepOutcome) func() error {
+	return b.settlingWithin(b.t.Context(), claim, outcome)
+}
+
+func (b *bench) settlingWithin(ctx context.Context, claim store.Claim, outcome store.StepOutcome) func() error {
 	return func() error {
-		_, err := b.SettleStep(b.t.Context(), claim.Step, outcome)
+		_, err := b.SettleStep(ctx, claim.Step, outcome)
 		return err
 	}
 }
 
-func (b *bench) settlingWithin(ctx context.Context, claim store.Claim) func() error {
-	return func() error {
-		_, err := b.SettleStep(ctx, claim.Step, succeeded)
-		return err
+// settlings is the settling of each.
+func (b *bench) settlings(claims []store.Claim, outcome store.StepOutcome) []func() error {
+	var calls []func() error
+	for _, claim := range claims {
+		calls = append(calls, b.settling(claim, outcome))
 	}
+	return calls
 }
 
 const waitsForALock = `from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
@@ -121,10 +127,7 @@ func TestBigOutcomesDoNotGoTogether(t *testing.T) {
 	b.addServer("docs")
 	outcome := succeeded
 	outcome.Result = fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", 200<<10))
-	var calls []func() error
-	for _, claim := range b.claims(4) {
-		calls = append(calls, b.settling(claim, outcome))
-	}
+	calls := b.settlings(b.claims(4), outcome)
 	if err := errors.Join(b.together(calls...)...); err != nil {
 		t.Fatal(err)
 	}
@@ -182,10 +185,7 @@ func TestALockedRowDoesNotKeepItsGroup(t *testing.T) {
 	claims := b.claims(4)
 	b.Store = waits
 	unlock := b.lock(claims[1].Step.ID)
-	var calls []func() error
-	for _, claim := range claims {
-		calls = append(calls, b.settling(claim, succeeded))
-	}
+	calls := b.settlings(claims, succeeded)
 	for i, err := range b.together(calls...) {
 		if locked := i == 1; store.Locked(err) != locked || !locked && err != nil {
 			t.Errorf("outcome %d: %v", i, err)
@@ -195,11 +195,8 @@ func TestALockedRowDoesNotKeepItsGroup(t *testing.T) {
 	b.settle(claims[1], succeeded)
 
 	// As long as there may be more of them, nobody goes together.
-	more := []func() error{}
 	b.exec(`truncate agent_step`)
-	for _, claim := range b.claims(3) {
-		more = append(more, b.settling(claim, succeeded))
-	}
+	more := b.settlings(b.claims(3), succeeded)
 	if err := errors.Join(b.together(more...)...); err != nil {
 		t.Fatal(err)
 	}
@@ -214,10 +211,7 @@ func TestAGroupWhoseConnectionEnds(t *testing.T) {
 	b.addServer("docs")
 	claims := b.claims(3)
 	unlock := b.lock(claims[2].Step.ID)
-	var calls []func() error
-	for _, claim := range claims {
-		calls = append(calls, b.settling(claim, succeeded))
-	}
+	calls := b.settlings(claims, succeeded)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -247,7 +241,9 @@ func TestOthersOvertakeAGroupThatHangs(t *testing.T) {
 	unlock := b.lock(claims[0].Step.ID)
 	ctx, giveUp := context.WithCancel(t.Context())
 	hung := make(chan []error)
-	go func() { hung <- b.together(b.settlingWithin(ctx, claims[0]), b.settlingWithin(ctx, claims[1])) }()
+	go func() {
+		hung <- b.together(b.settlingWithin(ctx, claims[0], succeeded), b.settlingWithin(ctx, claims[1], succeeded))
+	}()
 	b.awaits(`select count(*) = 1 ` + waitsForALock)
 	for _, claim := range claims[2:4] {
 		b.settle(claim, succeeded)
@@ -285,7 +281,7 @@ func TestWhatIsSentApartIsGivenUp(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	errs := make(chan []error)
 	go func() {
-		errs <- b.together(b.settling(claims[0], nonsense), b.settling(claims[1], succeeded), b.settlingWithin(ctx, claims[2]))
+		errs <- b.together(b.settling(claims[0], nonsense), b.settling(claims[1], succeeded), b.settlingWithin(ctx, claims[2], succeeded))
 	}()
 	b.awaits(`select count(*) = 1 ` + waitsForALock)
 	giveUp()
@@ -334,10 +330,7 @@ func TestAGroupThatCannotBeCommitted(t *testing.T) {
 		return null;
 	end $$`)
 	b.exec(`create constraint trigger no_space after update on agent_step deferrable initially deferred for each row execute function no_space()`)
-	var calls []func() error
-	for _, claim := range claims {
-		calls = append(calls, b.settling(claim, succeeded))
-	}
+	calls := b.settlings(claims, succeeded)
 	for i, err := range b.together(calls...) {
 		full := i == 2
 		if full && (err == nil || !strings.Contains(err.Error(), "no space left")) || !full && err != nil {

@@ -31,7 +31,7 @@ func cleanJSON(raw json.RawMessage) json.RawMessage {
 
 // keepJSON is JSON that is stored byte for byte wherever Postgres takes it so, escapes that cannot be read as text included.
 func keepJSON(raw json.RawMessage) json.RawMessage {
-	if utf8.Valid(raw) && json.Valid(raw) && !nestsDeeper(raw, MaxNesting) {
+	if utf8.Valid(raw) && json.Valid(raw) && !NestsTooDeep(raw) {
 		return raw
 	}
 	return cleanJSON(raw)
@@ -50,7 +50,7 @@ func cleanJSONWithin(raw json.RawMessage, levels int) json.RawMessage {
 // cleanResult is cleanJSON for a step's result. An object keeps its shape: only the member that nests too deep becomes a
 // string, so that its readers still find the others.
 func cleanResult(raw json.RawMessage) json.RawMessage {
-	if !json.Valid(raw) || !nestsDeeper(raw, MaxNesting) {
+	if !json.Valid(raw) || !NestsTooDeep(raw) {
 		return cleanJSON(raw)
 	}
 	return cleanMembers(raw, func(member json.RawMessage) json.RawMessage { return cleanJSONWithin(member, MaxNesting-1) })
@@ -102,8 +102,8 @@ func quoteJSON(text string) json.RawMessage {
 	return bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))
 }
 
-// Nesting is how many arrays and objects are open at once at the deepest place of valid JSON.
-func Nesting(raw json.RawMessage) int {
+// nesting is how many arrays and objects are open at once at the deepest place of valid JSON.
+func nesting(raw json.RawMessage) int {
 	depth, deepest := 0, 0
 	inString := false
 	for i := 0; i < len(raw); i++ {
@@ -123,9 +123,12 @@ func Nesting(raw json.RawMessage) int {
 	return deepest
 }
 
-// nestsDeeper tells it of valid JSON, and of most without following it.
+// NestsTooDeep tells whether valid JSON nests deeper than MaxNesting.
+func NestsTooDeep(raw json.RawMessage) bool { return nestsDeeper(raw, MaxNesting) }
+
+// nestsDeeper follows only what has brackets enough.
 func nestsDeeper(raw json.RawMessage, levels int) bool {
-	return bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['}) > levels && Nesting(raw) > levels
+	return bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['}) > levels && nesting(raw) > levels
 }
 
 // cleanStrings cleans the strings of valid JSON. Backslashes and bytes outside of ASCII occur nowhere but in strings, so

@@ -106,7 +106,7 @@ func FuzzCleanJSON(f *testing.F) {
 		if out := cleanJSON(in); !bytes.Equal(out, cleanJSON(out)) {
 			t.Errorf("clean twice differs: %q", out)
 		}
-		if json.Valid(in) && Nesting(in) <= MaxNesting && utf8.Valid(in) && !bytes.Contains(in, []byte(`\u`)) &&
+		if json.Valid(in) && nesting(in) <= MaxNesting && utf8.Valid(in) && !bytes.Contains(in, []byte(`\u`)) &&
 			!bytes.Equal(in, cleanJSON(in)) {
 			t.Errorf("nothing to clean, but %q became %q", in, cleanJSON(in))
 		}
@@ -121,7 +121,7 @@ func checkStorable(t *testing.T, out json.RawMessage, empty bool) {
 		}
 		return
 	}
-	if !json.Valid(out) || !utf8.Valid(out) || Nesting(out) > MaxNesting {
+	if !json.Valid(out) || !utf8.Valid(out) || nesting(out) > MaxNesting {
 		t.Fatalf("cannot be stored: %q", out)
 	}
 	// No escape that stands for NUL or half a character: every one decodes to something else than U+FFFD, or says U+FFFD.

@@ -116,7 +116,7 @@ func (p *StepPayload) check() (stepIDs, error) {
 		p.Arguments = json.RawMessage(`{}`)
 	} else if arguments[0] != '{' || !json.Valid(arguments) {
 		return ids, errors.New("arguments must be a JSON object")
-	} else if store.Nesting(arguments) > store.MaxNesting {
+	} else if store.NestsTooDeep(arguments) {
 		return ids, fmt.Errorf("arguments nest deeper than %d levels", store.MaxNesting)
 	}
 	return ids, nil
