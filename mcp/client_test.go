@@ -28,7 +28,7 @@ func TestConversation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(mcp.ToolResult{Text: `{"q":1}`}, result); diff != "" {
+			if diff := cmp.Diff(mcp.ToolResult{Text: `{"q": 1}`}, result); diff != "" {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(after("tools/call", "ok", 200), legs(spent)); diff != "" {
@@ -42,7 +42,7 @@ func TestConversation(t *testing.T) {
 			want := []struct{ method, id, session, version, params string }{
 				{"initialize", "1", "", "", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"legwork","version":"test"}}`},
 				{"notifications/initialized", "", "session-1", "2025-11-25", ""},
-				{"tools/call", "2", "session-1", "2025-11-25", `{"name":"echo","arguments":{"q":1}}`},
+				{"tools/call", "2", "session-1", "2025-11-25", `{"name":"echo","arguments": {"q": 1} }`},
 				{"DELETE", "", "session-1", "2025-11-25", ""},
 			}
 			if options.NoSession {
@@ -310,7 +310,7 @@ func TestToolResults(t *testing.T) {
 	}{
 		{"nothing", `{}`, mcp.ToolResult{}},
 		{"no content", `{"content":null,"structuredContent":null,"isError":false}`, mcp.ToolResult{}},
-		{"lines", `{"content":[{"type":"text","text":"one"},{"type":"text","text":""},{"type":"text","text":"three"}]}`, mcp.ToolResult{Text: "one\n\nthree"}},
+		{"lines", `{"content":[{"type":"text","text":"one"},{"type":"text","text":""},{"text":null,"type":"text"},{"type":"text","text":"four"}]}`, mcp.ToolResult{Text: "one\n\n\nfour"}},
 		{"structured content as the server wrote it", `{"structuredContent":{"n": 9007199254740993, "f":1.0,"t":"\u00e9<"}}`,
 			mcp.ToolResult{Structured: json.RawMessage(`{"n": 9007199254740993, "f":1.0,"t":"\u00e9<"}`)}},
 		{"structured content of another form", `{"structuredContent":[1,2]}`, mcp.ToolResult{Structured: json.RawMessage(`[1,2]`)}},

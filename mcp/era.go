@@ -83,8 +83,17 @@ type resultKind struct {
 
 func kindOf(raw json.RawMessage) *resultKind {
 	kind := new(resultKind)
-	if json.Unmarshal(raw, kind) != nil {
-		return new(resultKind) // whoever reads the result says what is wrong with it
+	for name, value := range parts(raw) {
+		switch name {
+		case "resultType":
+			kind.ResultType = value
+		case "supportedVersions":
+			kind.SupportedVersions = value
+		case "inputRequests":
+			kind.InputRequests = value
+		case "requestState":
+			kind.RequestState = value
+		}
 	}
 	return kind
 }

@@ -214,7 +214,7 @@ func TestWhatAStatelessRequestSays(t *testing.T) {
 		{"server/discover", "", `{` + meta + `}`},
 		{"tools/list", "", `{` + meta + `}`},
 		{"tools/list", "", `{` + meta + `,"cursor":"1"}`},
-		{"tools/call", "echo", `{"name":"echo","arguments":{"n":9007199254740993},` + meta + `}`},
+		{"tools/call", "echo", `{"name":"echo","arguments":{"n": 9007199254740993},` + meta + `}`},
 	} {
 		if i >= len(sent) {
 			t.Fatalf("the server saw %s", seen(fake))

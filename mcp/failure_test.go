@@ -285,6 +285,11 @@ func failureRows() []failureRow {
 			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not a JSON-RPC message; it begins with "[]". Nobody knows whether it acted.`,
 		},
 		{
+			story: "a method that is no name", server: call(mcptest.Body(json, `{"method":1}`)),
+			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
+			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is not a JSON-RPC message; it begins with "{'method':1}". Nobody knows whether it acted.`,
+		},
+		{
 			story: "the answer to another request", server: call(mcptest.Body(json, `{"jsonrpc":"2.0","id":99,"result":{}}`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
 			sentence: `Malformed answer: server "docs" answered tools/call, but the answer is for request "99", not for 2. Nobody knows whether it acted.`,
@@ -359,6 +364,16 @@ func failureRows() []failureRow {
 			story: "a tool result that is a list", server: call(mcptest.Result(`[1]`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
 			sentence: `Malformed answer: server "docs" answered tools/call, but the result is not a tool's result; it begins with "[1]". Nobody knows whether it acted.`,
+		},
+		{
+			story: "a tool result whose content is an object", server: call(mcptest.Result(`{"content":{}}`)),
+			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
+			sentence: `Malformed answer: server "docs" answered tools/call, but the result is not a tool's result; it begins with "{'content':{}}". Nobody knows whether it acted.`,
+		},
+		{
+			story: "a tool result that may be an error", server: call(mcptest.Result(`{"isError":1}`)),
+			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
+			sentence: `Malformed answer: server "docs" answered tools/call, but the result is not a tool's result; it begins with "{'isError':1}". Nobody knows whether it acted.`,
 		},
 		{
 			story: "a catalogue that is none", server: mcptest.Options{On: on{"tools/list": mcptest.Result(`{}`)}}, do: listTools,

@@ -571,15 +571,3 @@ func readNode(data []byte, levels int) (n *node, rest []byte) {
 	n.raw = data[:len(data)-len(rest)]
 	return n, rest
 }
-
-// stringLength is the length of the JSON string that data begins with.
-func stringLength(data []byte) int {
-	for i := 1; ; i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-}

@@ -263,26 +263,13 @@ func (o *operation) stateless(method string, p *params, header http.Header) (*in
 	return reply, failure
 }
 
-// params are those of all requests but initialize.
-type params struct {
-	Name         string          `json:"name,omitempty"`
-	Arguments    json.RawMessage `json:"arguments,omitempty"`
-	Meta         json.RawMessage `json:"_meta,omitempty"`
-	Cursor       *string         `json:"cursor,omitempty"`
-	RequestState json.RawMessage `json:"requestState,omitempty"`
-}
-
 // encodeMeta is what each request in the manner of the stateless revision says of its sender.
 func encodeMeta(sender clientInfo) json.RawMessage {
-	data, err := json.Marshal(map[string]any{
+	return encoded(map[string]any{
 		"io.modelcontextprotocol/protocolVersion":    RevisionStateless,
 		"io.modelcontextprotocol/clientCapabilities": struct{}{},
 		"io.modelcontextprotocol/clientInfo":         sender,
 	})
-	if err != nil {
-		panic(err) // a map of strings can be encoded
-	}
-	return data
 }
 
 // inSession sends one request of the handshake's era. Where the server has lost the session, it is opened anew once and

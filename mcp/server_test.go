@@ -186,16 +186,21 @@ func TestValidServers(t *testing.T) {
 	}
 }
 
-// What a backend wrote as arguments is what the server reads.
+// What a backend wrote as arguments is what the server reads, but for line breaks between the parts.
 func TestArgumentsAreSentAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
-	fake := mcptest.New(t, mcptest.Options{})
-	arguments := `{"id":9007199254740993,"big":1e400,"small":1.0,"html":"<a>&","line":"\u2028","nul":"\u0000","lone":"\ud800","z":1,"a":{"b":[]},"z":2}`
-	result, _, err := newClient(t, parts{}).CallTool(t.Context(), docs(fake.URL), mcp.ToolCall{Name: "echo", Arguments: json.RawMessage(arguments)}, ample)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(arguments, result.Text); diff != "" {
-		t.Error(diff)
+	const odd = `{"id": 9007199254740993,"big":1e400,"small":1.0,"html":"<a>&","line":"\u2028","nul":"\u0000","lone":"\ud800","z":1,"a":{"b":[]},"z":2}`
+	for _, tt := range []struct{ arguments, want string }{
+		{odd, odd},
+		{"{\r\n\t\"a\": 1,\n\t\"b\": \"<\\n>\"\n}\n", `{"a":1,"b":"<\n>"}`},
+	} {
+		fake := mcptest.New(t, mcptest.Options{})
+		result, _, err := newClient(t, parts{}).CallTool(t.Context(), docs(fake.URL), mcp.ToolCall{Name: "echo", Arguments: json.RawMessage(tt.arguments)}, ample)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, result.Text); diff != "" {
+			t.Error(diff)
+		}
 	}
 }

@@ -81,31 +81,43 @@ func (c ToolCall) validate() error {
 
 // parseToolResult reads the result of tools/call. The error is worded to go on "…, but".
 func parseToolResult(raw json.RawMessage) (ToolResult, error) {
-	in, err := readToolResult[contentBlock](raw)
-	if err != nil { // perhaps because of one block: then each is looked at by itself, which takes longer
-		tolerant, err := readToolResult[oddBlock](raw)
-		if err != nil {
-			return ToolResult{}, malformedf("the result is not a tool's result; it begins with %s", excerpt(raw))
-		}
-		in = toolResult[contentBlock]{StructuredContent: tolerant.StructuredContent, IsError: tolerant.IsError}
-		for _, block := range tolerant.Content {
-			in.Content = append(in.Content, contentBlock(block))
+	noResult := func() (ToolResult, error) {
+		return ToolResult{}, malformedf("the result is not a tool's result; it begins with %s", excerpt(raw))
+	}
+	if raw[0] != '{' {
+		return noResult()
+	}
+	var result ToolResult
+	var content json.RawMessage
+	for name, value := range parts(raw) {
+		switch name {
+		case "content":
+			content = value
+		case "structuredContent":
+			result.Structured = value
+		case "isError":
+			if json.Unmarshal(value, &result.IsError) != nil {
+				return noResult()
+			}
 		}
 	}
-	result := ToolResult{IsError: in.IsError}
-	if present(in.StructuredContent) {
-		result.Structured = in.StructuredContent
+	if present(content) && content[0] != '[' {
+		return noResult()
+	}
+	if !present(result.Structured) {
+		result.Structured = nil
 	}
 	var texts []string
-	for _, content := range in.Content {
-		if content.Type == "text" {
-			texts = append(texts, content.Text)
+	for _, block := range parts(content) {
+		kind, text := readBlock(block)
+		if kind == "text" {
+			texts = append(texts, text)
 			continue
 		}
 		if result.Dropped == nil {
 			result.Dropped = map[string]int{}
 		}
-		result.Dropped[droppedType(content.Type, result.Dropped)]++
+		result.Dropped[droppedType(kind, result.Dropped)]++
 	}
 	if note := result.note(); note != "" {
 		texts = slices.Insert(texts, 0, note)
@@ -114,32 +126,22 @@ func parseToolResult(raw json.RawMessage) (ToolResult, error) {
 	return result, nil
 }
 
-// toolResult is the result of tools/call as it is sent.
-type toolResult[Block contentBlock | oddBlock] struct {
-	Content           []Block         `json:"content"`
-	StructuredContent json.RawMessage `json:"structuredContent"`
-	IsError           bool            `json:"isError"`
-}
-
-type contentBlock struct{ Type, Text string }
-
-// oddBlock is a block that may be anything. One that is not as it should be costs no other.
-type oddBlock contentBlock
-
-// UnmarshalJSON never fails.
-func (o *oddBlock) UnmarshalJSON(data []byte) error {
-	if json.Unmarshal(data, (*contentBlock)(o)) != nil {
-		*o = oddBlock{Type: "unknown"}
+// readBlock reads a block of content, which may be anything. One that is not as it should be is of no kind, and costs no other.
+func readBlock(block json.RawMessage) (kind, words string) {
+	for name, value := range parts(block) {
+		if name != "type" && name != "text" || !present(value) {
+			continue
+		}
+		if value[0] != '"' {
+			return "", ""
+		}
+		if name == "type" {
+			kind = text(value)
+		} else {
+			words = text(value)
+		}
 	}
-	return nil
-}
-
-func readToolResult[Block contentBlock | oddBlock](raw json.RawMessage) (in toolResult[Block], err error) {
-	if raw[0] != '{' {
-		return in, errors.New("it is not an object")
-	}
-	err = json.Unmarshal(raw, &in)
-	return in, err
+	return kind, words
 }
 
 // droppedType is the name a dropped block is counted under. A server that makes up a type for each block is counted
@@ -273,13 +275,6 @@ func taskOnly(execution json.RawMessage) bool {
 		TaskSupport json.RawMessage `json:"taskSupport"`
 	}
 	return json.Unmarshal(execution, &in) == nil && text(in.TaskSupport) == "required"
-}
-
-// text is a JSON string's text; anything else is no text.
-func text(raw json.RawMessage) string {
-	var s string
-	_ = json.Unmarshal(raw, &s)
-	return s
 }
 
 const maxLocalName = 64

@@ -93,10 +93,7 @@ func (f *flight) prepare() (*http.Request, context.CancelFunc, *Failure) {
 	if _, ok := o.deadline.Grant(); !ok {
 		return nil, nil, f.exchange().budgetSpent(o.deadline.budget, o.legs)
 	}
-	body, err := f.message.encode()
-	if err != nil {
-		return nil, nil, InvalidRequest(o.server.Identifier, "Invalid request: the arguments are not JSON.")
-	}
+	body := f.message.encode()
 	var ok bool
 	if f.grant, ok = o.deadline.Grant(); !ok { // again, because large arguments take a while to write down
 		return nil, nil, f.exchange().budgetSpent(o.deadline.budget, o.legs)
@@ -371,7 +368,6 @@ func (f *flight) notLetIn(header http.Header) string {
 // errorObject finds a JSON-RPC error in a body, whatever its id: servers answer what they could not read with ids of
 // their own. It is nil where there is none.
 func errorObject(data []byte, id int64) *rpcError {
-	var in incoming
 	data = bytes.TrimPrefix(bytes.TrimSpace(data), byteOrderMark)
 	if !bytes.HasPrefix(data, []byte("{")) { // some send an event stream under any status
 		if event, err := newEventReader(bytes.NewReader(data), new(place)).next(); err == nil {
@@ -381,7 +377,8 @@ func errorObject(data []byte, id int64) *rpcError {
 	var object struct {
 		Code json.RawMessage `json:"code"`
 	}
-	if json.Unmarshal(data, &in) != nil || !present(in.Error) || json.Unmarshal(in.Error, &object) != nil || object.Code == nil {
+	in, err := readMessage(data)
+	if err != nil || !present(in.Error) || json.Unmarshal(in.Error, &object) != nil || object.Code == nil {
 		return nil
 	}
 	rpc := parseError(in.Error)

@@ -31,10 +31,9 @@ const (
 
 // message is one JSON-RPC message of ours. A notification has no id.
 type message struct {
-	JSONRPC string `json:"jsonrpc"`
-	ID      int64  `json:"id,omitempty"`
-	Method  string `json:"method"`
-	Params  any    `json:"params,omitempty"`
+	ID     int64
+	Method string
+	Params any // *params, or what encoding/json makes of anything else; nil for none
 
 	// reply stands in place of all else in an answer of ours.
 	reply *reply
@@ -48,28 +47,69 @@ type reply struct {
 	Error   any             `json:"error,omitempty"`
 }
 
-// encode keeps what a caller wrote as it was written: numbers are not reread and < is not escaped.
-func (m message) encode() ([]byte, error) {
-	m.JSONRPC = "2.0"
-	var value any = m
+func (m message) encode() []byte {
 	if m.reply != nil {
-		m.reply.JSONRPC, value = "2.0", m.reply
+		m.reply.JSONRPC = "2.0"
+		return encoded(m.reply)
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil {
-		return nil, err
+	b := append(make([]byte, 0, 512), `{"jsonrpc":"2.0"`...)
+	if m.ID != 0 {
+		b = strconv.AppendInt(append(b, `,"id":`...), m.ID, 10)
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	b = append(append(append(b, `,"method":"`...), m.Method...), '"')
+	switch p := m.Params.(type) {
+	case nil:
+	case *params:
+		b = p.append(append(b, `,"params":`...))
+	default:
+		b = append(append(b, `,"params":`...), encoded(p)...)
+	}
+	return append(b, '}')
+}
+
+// params are those of all requests but initialize. What is raw is JSON already, and is sent as it was written.
+type params struct {
+	Name         string
+	Arguments    json.RawMessage
+	Meta         json.RawMessage
+	Cursor       *string
+	RequestState json.RawMessage
+}
+
+// append adds those that there are, as JSON.
+func (p *params) append(b []byte) []byte {
+	b = append(b, '{')
+	begun := len(b)
+	member := func(key string, value json.RawMessage) {
+		if len(b) > begun {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, key...), ':'), value...)
+	}
+	if p.Name != "" {
+		member(`"name"`, encoded(p.Name))
+	}
+	if p.Arguments != nil {
+		member(`"arguments"`, oneLine(p.Arguments))
+	}
+	if p.Meta != nil {
+		member(`"_meta"`, p.Meta)
+	}
+	if p.Cursor != nil {
+		member(`"cursor"`, encoded(p.Cursor))
+	}
+	if p.RequestState != nil {
+		member(`"requestState"`, p.RequestState)
+	}
+	return append(b, '}')
 }
 
 // incoming is a JSON-RPC message of theirs, of whatever sort.
 type incoming struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Result json.RawMessage `json:"result"`
-	Error  json.RawMessage `json:"error"`
+	ID     json.RawMessage
+	Method string
+	Result json.RawMessage
+	Error  json.RawMessage
 }
 
 // rpcError is a JSON-RPC error object, read tolerantly: servers send codes as strings and leave messages out.
@@ -139,8 +179,22 @@ func parseMessages(body []byte, id int64, serve func(theirs)) (found answer, ans
 }
 
 func readMessage(message []byte) (in incoming, err error) {
-	if message[0] != '{' || json.Unmarshal(message, &in) != nil {
+	if !bytes.HasPrefix(message, []byte("{")) || !json.Valid(message) {
 		return incoming{}, noMessage(message)
+	}
+	for name, value := range parts(message) {
+		switch name {
+		case "id":
+			in.ID = value
+		case "method":
+			if json.Unmarshal(value, &in.Method) != nil {
+				return incoming{}, noMessage(message)
+			}
+		case "result":
+			in.Result = value
+		case "error":
+			in.Error = value
+		}
 	}
 	return in, nil
 }
@@ -184,8 +238,6 @@ func (in incoming) answer(id int64) (answer, error) {
 	return answer{result: in.Result}, nil
 }
 
-func present(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
-
 // sameID takes 7 and "7" for the same: with one request a leg nothing can be mistaken, and some servers turn ids to strings.
 func sameID(raw json.RawMessage, id int64) bool {
 	want := strconv.FormatInt(id, 10)
@@ -210,15 +262,6 @@ func parseError(raw json.RawMessage) *rpcError {
 		e.message = plain(object.Data)
 	}
 	return e
-}
-
-// plain is a JSON string's text, and any other value as it is written.
-func plain(raw json.RawMessage) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
-	}
-	return string(raw)
 }
 
 // readJSON reads an answer that is one JSON body. hide takes out of it what must not be kept.
