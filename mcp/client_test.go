@@ -301,6 +301,29 @@ func TestMostToolsThatAreTaken(t *testing.T) {
 	}
 }
 
+// What a server calls itself is for display: it is taken as it is, and costs nothing else.
+func TestWhatAServerCallsItself(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ info, name, version string }{
+		{`{"name":"a \"b\"","version":""}`, `a "b"`, ""},
+		{`{"version":2.5,"name":"docs"}`, "docs", "2.5"},
+		{`{"name":["a\n"],"version":null}`, `['a\n']`, ""},
+		{`null`, "", ""},
+		{`"docs 2"`, "", ""},
+	} {
+		fake := mcptest.New(t, mcptest.Options{NoSession: true, On: on{"initialize": mcptest.Result(
+			`{"serverInfo":` + tt.info + `,"capabilities":{"x": 1},"protocolVersion":"2025-06-18"}`)}})
+		info, _, err := newClient(t, parts{}).Ping(t.Context(), docs(fake.URL), ample)
+		if err != nil {
+			t.Errorf("%s: %v", tt.info, err)
+		}
+		want := mcp.ServerInfo{Name: tt.name, Version: tt.version, Revision: "2025-06-18", Capabilities: json.RawMessage(`{"x": 1}`)}
+		if diff := cmp.Diff(want, info); diff != "" {
+			t.Errorf("%s: %s", tt.info, diff)
+		}
+	}
+}
+
 func TestToolResults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

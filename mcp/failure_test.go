@@ -361,6 +361,16 @@ func failureRows() []failureRow {
 			sentence: `Malformed answer: server "docs" answered initialize, but the result is not what the protocol prescribes; it begins with "'hello'".`,
 		},
 		{
+			story: "an initialize result whose revision is a number", server: mcptest.Options{On: on{"initialize": mcptest.Result(`{"protocolVersion":2}`)}},
+			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("initialize", "malformed_response", 200),
+			sentence: `Malformed answer: server "docs" answered initialize, but the result is not what the protocol prescribes; it begins with "{'protocolVersion':2}".`,
+		},
+		{
+			story: "an initialize result without a revision", server: mcptest.Options{On: on{"initialize": mcptest.Result(`{"protocolVersion":null}`)}},
+			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("initialize", "malformed_response", 200),
+			sentence: `Malformed answer: server "docs" answered initialize, but it speaks protocol revision "", which legwork does not.`,
+		},
+		{
 			story: "a tool result that is a list", server: call(mcptest.Result(`[1]`)),
 			kind: mcp.KindMalformedResponse, asked: mcp.AskedYes, legs: after("tools/call", "malformed_response", 200),
 			sentence: `Malformed answer: server "docs" answered tools/call, but the result is not a tool's result; it begins with "[1]". Nobody knows whether it acted.`,

@@ -154,42 +154,51 @@ func (o *operation) handshake() (*incomingReply, *Failure) {
 		return reply, failure
 	}
 
-	var result struct {
-		ProtocolVersion string          `json:"protocolVersion"`
-		Capabilities    json.RawMessage `json:"capabilities"`
-		ServerInfo      json.RawMessage `json:"serverInfo"`
+	var info ServerInfo
+	prescribed := reply.result[0] == '{'
+	for name, value := range parts(reply.result) {
+		switch name {
+		case "protocolVersion":
+			info.Revision = text(value)
+			prescribed = prescribed && (value[0] == '"' || !present(value))
+		case "capabilities":
+			info.Capabilities = value
+		case "serverInfo":
+			info.Name, info.Version = nameAndVersion(value)
+		}
 	}
-	if json.Unmarshal(reply.result, &result) != nil {
+	if !prescribed {
 		return reply, o.reread(methodInitialize, "the result is not what the protocol prescribes; it begins with %s", excerpt(reply.result))
 	}
-	if !slices.Contains(handshakeRevisions, result.ProtocolVersion) {
-		return reply, o.reread(methodInitialize, "it speaks protocol revision %s, which legwork does not", quote(result.ProtocolVersion))
+	if !slices.Contains(handshakeRevisions, info.Revision) {
+		return reply, o.reread(methodInitialize, "it speaks protocol revision %s, which legwork does not", quote(info.Revision))
 	}
-	o.info = ServerInfo{Revision: result.ProtocolVersion, Capabilities: result.Capabilities}
-	o.info.Name, o.info.Version = nameAndVersion(result.ServerInfo)
+	o.info = info
 	_, failure = o.leg(message{Method: methodInitialized}, nil)
 	return reply, failure
 }
 
 // nameAndVersion reads what a server calls itself. It is for display: what is not as it should be is shown as it is.
 func nameAndVersion(info json.RawMessage) (name, version string) {
-	var in clientInfo // a server's looks alike
-	if json.Unmarshal(info, &in) == nil {
-		return in.Name, in.Version
+	for key, value := range parts(info) {
+		switch key {
+		case "name":
+			name = shown(value)
+		case "version":
+			version = shown(value)
+		}
 	}
-	var odd struct {
-		Name    json.RawMessage `json:"name"`
-		Version json.RawMessage `json:"version"`
-	}
-	_ = json.Unmarshal(info, &odd)
-	return shown(odd.Name), shown(odd.Version)
+	return name, version
 }
 
 func shown(raw json.RawMessage) string {
-	if !present(raw) {
+	switch {
+	case !present(raw):
 		return ""
+	case raw[0] == '"':
+		return text(raw)
 	}
-	return strings.Trim(quote(plain(raw)), `"`)
+	return strings.Trim(quote(string(raw)), `"`)
 }
 
 func (o *operation) initialize(revision string) (*incomingReply, *Failure) {
