@@ -38,7 +38,7 @@ interop: ## talk to MCP servers that others wrote, as they publish them (needs n
 BENCHFLAGS ?=
 
 .PHONY: bench
-bench: ## measure legwork beside others and beside the least that is possible; half an hour on a machine that does nothing else
+bench: ## measure legwork beside others and beside the least that is possible; a quarter to half an hour on a machine that does nothing else
 	go run ./internal/bench $(BENCHFLAGS)
 
 .PHONY: lint

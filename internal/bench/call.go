@@ -20,7 +20,7 @@ func call3(ctx context.Context, b *bench) error {
 	for _, c := range []struct {
 		at, calls  int
 		floor, sdk float64
-	}{{1, 1500, 1.25, 1.3}, {16, 5000, 1.35, 2}, {128, 8000, 1.35, 1.75}} {
+	}{{1, 6000, 1.25, 1.3}, {16, 12000, 1.35, 2}, {128, 12000, 1.35, 1.75}} {
 		err := b.calls(ctx, revisionHandshake, pathPlain, c.at, c.calls, []bound{
 			{measure: timeEach, of: nameLegwork, over: nameFloor, atMost: c.floor},
 			{measure: cpuEach, of: nameLegwork, over: nameFloor, atMost: 1.35},
@@ -40,7 +40,7 @@ func call3(ctx context.Context, b *bench) error {
 
 // call1 compares one call in one leg. The peers have no way to be told that a server is known, and ask it first.
 func call1(ctx context.Context, b *bench) error {
-	for _, c := range []struct{ at, calls int }{{1, 3000}, {16, 10000}} {
+	for _, c := range []struct{ at, calls int }{{1, 10000}, {16, 20000}} {
 		err := b.calls(ctx, mcp.RevisionStateless, pathPlain, c.at, c.calls, []bound{
 			{measure: timeEach, of: nameLegwork, over: nameFloor, atMost: 1.4},
 			{measure: cpuEach, of: nameLegwork, over: nameFloor},

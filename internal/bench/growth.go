@@ -45,7 +45,7 @@ var growthTasks = []task{
 		}
 		return nil
 	}},
-	{"sweep", 50, func(ctx context.Context, g *grown, n int) error {
+	{"sweep", 300, func(ctx context.Context, g *grown, n int) error {
 		for range n {
 			if _, err := g.store.SettleInterrupted(ctx, 100, nil); err != nil {
 				return err
@@ -59,9 +59,9 @@ var growthTasks = []task{
 	{"list the newest", 20, lists(store.StepFilter{})},
 	{"list what failed", 20, lists(store.StepFilter{Status: "failed"})},
 	{"list a busy server's", 20, lists(store.StepFilter{Server: "docs"})},
-	{"list a rare server's", 3, lists(store.StepFilter{Server: "rare"})},
-	{"list what runs", 3, lists(store.StepFilter{Status: "running"})},
-	{"list runs", 20, func(ctx context.Context, g *grown, n int) error {
+	{"list a rare server's", 100, lists(store.StepFilter{Server: "rare"})},
+	{"list what runs", 100, lists(store.StepFilter{Status: "running"})},
+	{"list runs", 100, func(ctx context.Context, g *grown, n int) error {
 		for range n {
 			if _, err := g.store.Runs(ctx, 0); err != nil {
 				return err
