@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -322,6 +323,34 @@ func TestWhatAServerCallsItself(t *testing.T) {
 			t.Errorf("%s: %s", tt.info, diff)
 		}
 	}
+}
+
+// What is kept of a handshake does not keep all that came with it. The test runs beside no other: it measures memory.
+func TestServerInfoKeepsNoAnswer(t *testing.T) {
+	const servers, size = 32, 1 << 20
+	fake := mcptest.New(t, mcptest.Options{NoSession: true, On: on{"initialize": mcptest.Result(
+		`{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{},"instructions":"` + strings.Repeat("x", size) + `"}`)}})
+	client := newClient(t, parts{})
+	held := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	var infos []mcp.ServerInfo
+	before := held()
+	for range servers {
+		info, _, err := client.Ping(t.Context(), docs(fake.URL), ample)
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos = append(infos, info)
+	}
+	if after := held(); after > before+servers*size/2 {
+		t.Errorf("%d servers hold %d kB more", servers, (after-before)>>10)
+	}
+	runtime.KeepAlive(infos)
 }
 
 func TestToolResults(t *testing.T) {

@@ -914,7 +914,7 @@ func TestCallThatIsPutOff(t *testing.T) {
 	putOff := func(state string) mcptest.Behaviour {
 		return mcptest.Result(`{"resultType":"input_required","requestState":` + state + `}`)
 	}
-	states := []string{`"a\u00e9<&>\n"`, `"eyJ4IjoxfQ=="`, `""`}
+	states := []string{`"a\u00e9<&>\n"`, "{\r\n\"x\": \"\\n\"\n}", `""`}
 	for n := range 5 {
 		fake := mcptest.New(t, mcptest.Options{Era: mcptest.Stateless, Tools: []mcptest.Tool{toolWith(regional)}})
 		var script []mcptest.Behaviour
@@ -946,7 +946,8 @@ func TestCallThatIsPutOff(t *testing.T) {
 			first := strings.TrimSuffix(string(sent[0].Params), "}")
 			want := first + "}"
 			if i > 0 {
-				want = first + `,"requestState":` + states[(i-1)%len(states)] + "}"
+				state := strings.NewReplacer("\r", "", "\n", "", " ", "").Replace(states[(i-1)%len(states)]) // a message is one line
+				want = first + `,"requestState":` + state + "}"
 			}
 			if diff := cmp.Diff(want, string(r.Params)); diff != "" {
 				t.Errorf("call %d: %s", i+1, diff)

@@ -440,6 +440,17 @@ func failureRows() []failureRow {
 			sentence: `JSON-RPC error: server "docs" refused tools/call with code -32602; it said "unknown tool: sarch".`,
 		},
 		{
+			story: "a refusal behind a byte order mark and spaces", server: call(mcptest.Status(500, nil, "\ufeff\r\n "+`{"error":{"code":-32603,"message":"out of disk"}}`)),
+			kind: mcp.KindRPCError, asked: mcp.AskedYes, legs: after("tools/call", "rpc_error", 500),
+			sentence: `JSON-RPC error: server "docs" refused tools/call with code -32603 and HTTP 500; it said "out of disk".`,
+		},
+		{
+			story:  "a refusal in an event stream",
+			server: call(mcptest.Status(400, http.Header{"Content-Type": {stream}}, "data:\ndata:  "+`{"error":{"code":-32602,"message":"bad request"}}`+"\n\n")),
+			kind:   mcp.KindRPCError, asked: mcp.AskedYes, legs: after("tools/call", "rpc_error", 400),
+			sentence: `JSON-RPC error: server "docs" refused tools/call with code -32602 and HTTP 400; it said "bad request".`,
+		},
+		{
 			story: "a refusal with a status of its own", server: call(mcptest.Status(400, nil, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"bad request"}}`)),
 			kind: mcp.KindRPCError, asked: mcp.AskedYes, legs: after("tools/call", "rpc_error", 400),
 			sentence: `JSON-RPC error: server "docs" refused tools/call with code -32600 and HTTP 400; it said "bad request".`,
@@ -509,6 +520,7 @@ func failureRows() []failureRow {
 		{"arguments that are a list", "echo", `[]`, "the arguments must be a JSON object"},
 		{"arguments that are missing", "echo", ``, "the arguments must be a JSON object"},
 		{"arguments that are not JSON", "echo", `{"a":}`, "the arguments must be a JSON object"},
+		{"arguments between what JSON has no room for", "echo", "\u00a0{\n}\v", "the arguments must be a JSON object"},
 		{"a tool without a name", "", `{}`, "the tool's name is missing"},
 		{"a tool with a control character", "a\x00b", `{}`, `the tool's name "ab" holds control characters or is not UTF-8`},
 		{"a tool whose name is not UTF-8", "a\xffb", `{}`, "the tool's name \"a\ufffdb\" holds control characters or is not UTF-8"},

@@ -95,3 +95,22 @@ func FuzzParts(f *testing.F) {
 		}
 	})
 }
+
+// What outlives its answer shares no bytes with it: the answer may be 2 MiB, and what follows may take minutes.
+func TestWhatIsKeptIsCopied(t *testing.T) {
+	t.Parallel()
+	raw := []byte(`{"content":[{"type":"text","text":"a"}],"structuredContent":{"b":1},"resultType":"input_required","requestState":{"c":2}}`)
+	result, err := parseToolResult(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := operation{}
+	state, failure := o.incomplete(methodCallTool, kindOf(raw))
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	clear(raw)
+	if result.Text != "a" || string(result.Structured) != `{"b":1}` || string(state) != `{"c":2}` {
+		t.Errorf("%+v, state %s", result, state)
+	}
+}

@@ -162,7 +162,7 @@ func (o *operation) handshake() (*incomingReply, *Failure) {
 			info.Revision = text(value)
 			prescribed = prescribed && (value[0] == '"' || !present(value))
 		case "capabilities":
-			info.Capabilities = value
+			info.Capabilities = slices.Clone(value) // the answer may be large, and the operation long
 		case "serverInfo":
 			info.Name, info.Version = nameAndVersion(value)
 		}
@@ -511,7 +511,7 @@ func (o *operation) incomplete(method string, result *resultKind) (state json.Ra
 	if !present(result.RequestState) {
 		return nil, o.reread(method, "it wants something more and does not say what")
 	}
-	return result.RequestState, nil
+	return slices.Clone(oneLine(result.RequestState)), nil
 }
 
 // askedFor names what a server wants from a person or a model, in words; empty when it wants nothing.

@@ -73,7 +73,7 @@ func (c ToolCall) validate() error {
 	if err := ValidToolName(c.Name); err != nil {
 		return err
 	}
-	if arguments := bytes.TrimSpace(c.Arguments); len(arguments) == 0 || arguments[0] != '{' || !json.Valid(arguments) {
+	if arguments := bytes.Trim(c.Arguments, space); len(arguments) == 0 || arguments[0] != '{' || !json.Valid(arguments) {
 		return errors.New("the arguments must be a JSON object")
 	}
 	return nil
@@ -94,7 +94,7 @@ func parseToolResult(raw json.RawMessage) (ToolResult, error) {
 		case "content":
 			content = value
 		case "structuredContent":
-			result.Structured = value
+			result.Structured = slices.Clone(value)
 		case "isError":
 			if json.Unmarshal(value, &result.IsError) != nil {
 				return noResult()

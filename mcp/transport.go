@@ -377,7 +377,7 @@ func errorObject(data []byte, id int64) *rpcError {
 	var object struct {
 		Code json.RawMessage `json:"code"`
 	}
-	in, err := readMessage(data)
+	in, err := readMessage(bytes.TrimSpace(data))
 	if err != nil || !present(in.Error) || json.Unmarshal(in.Error, &object) != nil || object.Code == nil {
 		return nil
 	}
