@@ -23,6 +23,10 @@ import (
 
 const (
 	stepRate     = "steps/s"
+	cpuWorkers   = "CPU, worker"
+	cpuPostgres  = "CPU, Postgres"
+	cpuRedis     = "CPU, Redis"
+	cpuStub      = "CPU, stub"
 	startMedian  = "start, p50"
 	startLate    = "start, p95"
 	idleShare    = "share of a core, idle"
@@ -31,6 +35,8 @@ const (
 	bareSDKName  = "bare with the Go SDK"
 	stepPatience = 2 * time.Minute
 )
+
+var stepMeasures = []string{stepRate, cpuWorkers, cpuPostgres, cpuRedis, cpuStub}
 
 // plant is what a worker needs: Postgres, Redis, a server, and the program.
 type plant struct {
@@ -41,6 +47,7 @@ type plant struct {
 	conn        *pgx.Conn
 	redis       *redis.Client
 	tasks       *asynq.Client
+	services    map[string]family // by what their CPU is called
 	closers     []func()
 }
 
@@ -94,7 +101,25 @@ func (b *bench) newPlant(ctx context.Context) (p *plant, err error) {
 	p.redis = redis.NewClient(options)
 	p.closers = append(p.closers, func() { p.redis.Close() })
 	p.tasks = asynq.NewClientFromRedisClient(p.redis)
-	return p, nil
+	p.services, err = p.findServices(ctx)
+	return p, err
+}
+
+// findServices finds the processes of what the workers share.
+func (p *plant) findServices(ctx context.Context) (map[string]family, error) {
+	var backend int
+	if err := p.conn.QueryRow(ctx, `select pg_backend_pid()`).Scan(&backend); err != nil {
+		return nil, err
+	}
+	info, err := p.redis.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return nil, err
+	}
+	server, err := strconv.Atoi(info["Server"]["process_id"])
+	if err != nil {
+		return nil, fmt.Errorf("redis does not say what process it is: %w", err)
+	}
+	return map[string]family{cpuPostgres: family(parentOf(backend)), cpuRedis: family(server), cpuStub: family(p.b.stub.command.Process.Pid)}, nil
 }
 
 // clear leaves neither rows nor tasks.
@@ -165,7 +190,7 @@ func (p *plant) settled(ctx context.Context, n int) (int, error) {
 }
 
 // run is how quickly so many workers get through the steps that wait when they start: from the first start to the last end,
-// as the rows tell.
+// as the rows tell. CPU is told for each step, with the workers' own start.
 func (p *plant) run(ctx context.Context, name string, workers, n int) (sample, error) {
 	if err := p.clear(ctx); err != nil {
 		return nil, err
@@ -175,13 +200,18 @@ func (p *plant) run(ctx context.Context, name string, workers, n int) (sample, e
 			return nil, err
 		}
 	}
+	cpu := map[string]time.Duration{}
+	for measure, service := range p.services {
+		cpu[measure] -= service.cpu()
+	}
+	var pids []int
 	var stops []func() error
 	for range workers {
-		_, stop, err := p.start(name)
+		pid, stop, err := p.start(name)
 		if err != nil {
 			return nil, err
 		}
-		stops = append(stops, stop)
+		pids, stops = append(pids, pid), append(stops, stop)
 	}
 	well, err := p.settled(ctx, n)
 	if err == nil && well != n {
@@ -191,10 +221,22 @@ func (p *plant) run(ctx context.Context, name string, workers, n int) (sample, e
 	if err == nil {
 		err = p.conn.QueryRow(ctx, `select extract(epoch from max(finished_at) - min(started_at))::float8 from agent_step`).Scan(&seconds)
 	}
+	s := sample{stepRate: float64(n) / seconds}
+	for _, pid := range pids {
+		cpu[cpuWorkers] += family(pid).cpu()
+	}
+	for measure, service := range p.services {
+		cpu[measure] += service.cpu()
+	}
+	for measure, spent := range cpu {
+		if spent > 0 {
+			s[measure] = float64(spent) / float64(n)
+		}
+	}
 	for _, stop := range stops {
 		err = errors.Join(err, stop())
 	}
-	return sample{stepRate: float64(n) / seconds}, err
+	return s, err
 }
 
 // steps compares the whole worker with bare ones, and with several of its own.
@@ -214,7 +256,7 @@ func steps(ctx context.Context, b *bench) error {
 	add(bareSDKName, bareSDKName, 1)
 	add("2 workers", nameLegwork, 2)
 	add("4 workers", nameLegwork, 4)
-	return b.compare(ctx, fmt.Sprintf("%d steps that wait, %d at once in each worker", n, stepsAtOnce), []string{stepRate}, contenders, []bound{
+	return b.compare(ctx, fmt.Sprintf("%d steps that wait, %d at once in each worker", n, stepsAtOnce), stepMeasures, contenders, []bound{
 		{measure: stepRate, of: nameLegwork, over: bareName, atLeast: 0.9},
 		{measure: stepRate, of: nameLegwork, over: bareSDKName, atLeast: 1.3},
 		{measure: stepRate, of: "2 workers", over: nameLegwork},
@@ -278,28 +320,9 @@ func (p *plant) latency(ctx context.Context, pid, n int) (sample, error) {
 	}
 	s := sample{startMedian: median(waits), startLate: quantile(waits, 0.95)}
 	idle := time.Duration(p.b.pick(5, 1)) * time.Second
-	before, ok := processCPU(pid)
-	if ok {
+	if before := family(pid).cpu(); before > 0 {
 		time.Sleep(idle)
-		after, _ := processCPU(pid)
-		s[idleShare] = float64(after-before) / float64(idle)
+		s[idleShare] = float64(family(pid).cpu()-before) / float64(idle)
 	}
 	return s, nil
-}
-
-// processCPU is what another process has used of all cores. It is known on Linux only, to a hundredth of a second.
-func processCPU(pid int) (time.Duration, bool) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	_, rest, _ := strings.Cut(string(data), ") ") // the name may hold anything else
-	fields := strings.Fields(rest)
-	const utime, stime = 11, 12
-	if len(fields) <= stime {
-		return 0, false
-	}
-	user, err1 := strconv.Atoi(fields[utime])
-	system, err2 := strconv.Atoi(fields[stime])
-	return time.Duration(user+system) * 10 * time.Millisecond, err1 == nil && err2 == nil
 }
