@@ -38,7 +38,7 @@ func ModelSchema(schema json.RawMessage) (json.RawMessage, error) {
 	if json.Compact(&compact, bytes.ToValidUTF8(schema, []byte("\uFFFD"))) != nil {
 		return nil, errors.New("its input schema is not JSON")
 	}
-	document, _ := readNode(compact.Bytes(), maxModelJSON)
+	document := readNode(compact.Bytes(), maxModelJSON)
 	switch {
 	case document == nil:
 		return nil, fmt.Errorf("its input schema nests deeper than %d levels", maxModelJSON)
@@ -528,46 +528,28 @@ func (n *node) step(token string) *node {
 	return n.entries[i]
 }
 
-// readNode reads the value that compact, valid JSON begins with, and gives what comes after it. The value is nil where it
-// nests deeper than so many levels.
-func readNode(data []byte, levels int) (n *node, rest []byte) {
-	n, rest = new(node), data
-	switch data[0] {
-	case '{', '[':
-		if levels == 0 {
-			return nil, nil
+// readNode reads a value of compact, valid JSON. It is nil where it nests deeper than so many levels.
+func readNode(raw json.RawMessage, levels int) *node {
+	n := &node{raw: raw}
+	if !n.begins("{[") {
+		return n
+	}
+	if levels == 0 {
+		return nil
+	}
+	isObject := n.begins("{")
+	n.objects = isObject
+	for name, part := range parts(raw) {
+		value := readNode(part, levels-1)
+		if value == nil {
+			return nil
 		}
-		isObject, end := data[0] == '{', data[0]+2
-		n.objects = isObject
-		for rest = data[1:]; rest[0] != end; {
-			if rest[0] == ',' {
-				rest = rest[1:]
-			}
-			name := ""
-			if isObject {
-				length := stringLength(rest)
-				name, rest = text(rest[:length]), rest[length+1:]
-			}
-			var value *node
-			if value, rest = readNode(rest, levels-1); value == nil {
-				return nil, nil
-			}
-			if isObject {
-				n.set(name, value)
-			} else {
-				n.entries = append(n.entries, value)
-				n.objects = n.objects || value.objects
-			}
-		}
-		rest = rest[1:]
-	case '"':
-		rest = data[stringLength(data):]
-	default:
-		rest = data[len(data):]
-		if end := bytes.IndexAny(data, ",]}"); end >= 0 {
-			rest = data[end:]
+		if isObject {
+			n.set(name, value)
+		} else {
+			n.entries = append(n.entries, value)
+			n.objects = n.objects || value.objects
 		}
 	}
-	n.raw = data[:len(data)-len(rest)]
-	return n, rest
+	return n
 }
