@@ -75,10 +75,10 @@ func witness(reply *incomingReply, failure *Failure) era {
 
 // resultKind is what a result says of itself in the stateless revision. It is empty where the result is no object.
 type resultKind struct {
-	ResultType        json.RawMessage `json:"resultType"`
-	SupportedVersions json.RawMessage `json:"supportedVersions"`
-	InputRequests     json.RawMessage `json:"inputRequests"`
-	RequestState      json.RawMessage `json:"requestState"`
+	ResultType        json.RawMessage
+	SupportedVersions json.RawMessage
+	InputRequests     json.RawMessage
+	RequestState      json.RawMessage
 }
 
 func kindOf(raw json.RawMessage) *resultKind {

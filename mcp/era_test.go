@@ -914,12 +914,15 @@ func TestCallThatIsPutOff(t *testing.T) {
 	putOff := func(state string) mcptest.Behaviour {
 		return mcptest.Result(`{"resultType":"input_required","requestState":` + state + `}`)
 	}
-	states := []string{`"a\u00e9<&>\n"`, "{\r\n\"x\": \"\\n\"\n}", `""`}
+	states := []struct{ sent, back string }{
+		{`"a\u00e9<&>\n"`, `"a\u00e9<&>\n"`}, {`"eyJ4IjoxfQ=="`, `"eyJ4IjoxfQ=="`}, {`""`, `""`},
+		{"{\r\n\"x\": \"\\n\"\n}", `{"x":"\n"}`}, // a message is one line
+	}
 	for n := range 5 {
 		fake := mcptest.New(t, mcptest.Options{Era: mcptest.Stateless, Tools: []mcptest.Tool{toolWith(regional)}})
 		var script []mcptest.Behaviour
 		for i := range n {
-			script = append(script, putOff(states[i%len(states)]))
+			script = append(script, putOff(states[(n+i)%len(states)].sent))
 		}
 		fake.On("tools/call", mcptest.InTurn(append(script, mcptest.Behave)...))
 		call := mcp.ToolCall{Name: "echo", Arguments: json.RawMessage(`{"region":"eu"}`), InputSchema: json.RawMessage(regional)}
@@ -946,8 +949,7 @@ func TestCallThatIsPutOff(t *testing.T) {
 			first := strings.TrimSuffix(string(sent[0].Params), "}")
 			want := first + "}"
 			if i > 0 {
-				state := strings.NewReplacer("\r", "", "\n", "", " ", "").Replace(states[(i-1)%len(states)]) // a message is one line
-				want = first + `,"requestState":` + state + "}"
+				want = first + `,"requestState":` + states[(n+i-1)%len(states)].back + "}"
 			}
 			if diff := cmp.Diff(want, string(r.Params)); diff != "" {
 				t.Errorf("call %d: %s", i+1, diff)
